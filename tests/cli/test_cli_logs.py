@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from datetime import UTC, datetime
 
 import pytest
 from click.testing import CliRunner
@@ -194,3 +195,64 @@ def test_erasing_a_unit_from_all_experiments(tmp_path) -> None:
     assert "fred" in units
     assert len(units) == 2
     assert run("erase-unit", str(tmp_path / "none.db"), "erica")[0] == 2
+
+
+# Parts of a log, and folders.
+
+
+def test_an_export_of_a_range_of_states_and_times(log, tmp_path) -> None:
+    file = str(tmp_path / "part.parquet")
+    with Bandit(log=log, experiment="home") as bandit:
+        for decision in bandit.choose(size=20):
+            bandit.reward(decision.id, 1.0)
+    status, output = run("export", log, file, "--from-state", "201", "--to-state", "300")
+    assert (status, output) == (0, f"{file}: 20 decisions of 'home'\n")
+    part = read_log(file)
+    assert {row.decision.state for row in part.rows()} == {201}
+    assert (part.selection.from_state, part.selection.to_state) == (201, 300)
+    part.check_rows()  # it is a selection, not a loss
+    time = max(row.decision.time for row in read_log(log, to_state=200).rows())
+    later = datetime.fromtimestamp((time + 1) / 1e6, UTC).isoformat()
+    assert "20 decisions" in run("export", log, file, "--since", later)[1]
+    assert "200 decisions" in run("export", log, file, "--until", later)[1]
+    message = "to_state: expected a state not before from_state, 9, got 8"
+    assert message in run("export", log, file, "--from-state", "9", "--to-state", "8")[1]
+
+
+def test_an_incremental_export_and_its_evaluation_with_the_tail(log, tmp_path) -> None:
+    folder = tmp_path / "exported"
+    status, output = run("export", log, str(folder), "--since-last")
+    expected = f"{folder / 'home'}: 200 new or changed decisions of 'home' in 1 file, up to commit "
+    assert (status, output.startswith(expected)) == (0, True)
+    with Bandit(log=log, experiment="home") as bandit:
+        bandit.reward(bandit.choose().id, 1.0)
+
+    def estimates(*arguments: str) -> object:
+        status, output = run("evaluate", *arguments, "--target", "arm:red", "--finished", "--json")
+        assert status == 0
+        return json.loads(output)["reports"][0]["estimates"]
+
+    assert estimates(str(folder), "--tail", log) == estimates(log) != estimates(str(folder))
+    assert run("compare", str(folder), "arm:red", "arm:blue", "--tail", log)[0] in (0, 3)
+    assert "1 new or changed decisions" in run("export", log, str(folder), "--since-last")[1]
+    assert estimates(str(folder)) == estimates(log)
+    assert run("verify", str(folder))[0] == 0
+    assert run("import", str(folder), str(tmp_path / "copy.db"))[0] == 0
+    assert list(read_log(tmp_path / "copy.db").rows()) == list(read_log(log).rows())
+
+
+@pytest.mark.parametrize("option", [["--format", "csv"], ["--from-state", "3"], ["--until", "2026-01-01"]])
+def test_an_incremental_export_is_of_the_whole_log(option, log, tmp_path) -> None:
+    status, output = run("export", log, str(tmp_path / "exported"), "--since-last", *option)
+    assert status == 2
+    assert f"{option[0]}: expected no such option together with --since-last" in output
+
+
+def test_a_tail_needs_a_folder(log) -> None:
+    status, output = run("evaluate", log, "--tail", log, "--target", "arm:red")
+    assert status == 2
+    assert "expected one LOG that is a folder, as `maillard export --since-last` writes it" in output
+
+
+def test_a_folder_is_no_file(log, tmp_path) -> None:
+    assert "expected a name that ends in .parquet" in run("export", log, str(tmp_path))[1]

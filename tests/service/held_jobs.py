@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from maillard.decisions.files import arrow
 from maillard.decisions.log import DecisionLog
+from maillard.decisions.stores.contract import Row
 from maillard.errors import Unavailable
 from maillard.service import jobs
 
@@ -46,8 +47,8 @@ def check(database: str, experiment: str) -> dict[str, Any]:
 def export(database: str, experiment: str, path: str) -> None:
     """Do the real job with row groups of ten rows, and hold it after the first one."""
 
-    def batches_of(log: DecisionLog) -> Iterator[Any]:
-        table = pa.Table.from_batches(list(whole(log)))
+    def batches_of(log: DecisionLog, rows: Iterable[Row] | None = None) -> Generator[Any, None, None]:
+        table = pa.Table.from_batches(list(whole(log, rows)))
         first, *rest = table.to_batches(max_chunksize=10)
         yield first
         _hold()

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
 _EXIT_REFUSED = 3
 _LOG = click.argument("log", nargs=-1, required=True)
+_TAIL = option(
+    "--tail",
+    "The log that was exported to the folder LOG: its later changes are read from there.",
+    metavar="PATH|URL",
+)
 _PAGE = option("--page", "Also write a report with figures to an .html file.", type=FILE)
 _FIGURE = option("--figure", "Also write a figure to a .png or .svg file.", type=FILE)
 _FLOOR = option(
@@ -100,16 +105,19 @@ def _with_epochs(settings: dict[str, Any]) -> dict[str, Any]:
     "--target", "arm:NAME, uniform, or dist:NAME=PROBABILITY,...; may be repeated.",
     dest="targets", multiple=True, required=True, metavar="TARGET",
 )  # fmt: skip
-@add_options(*_QUERY_OPTIONS, _MODEL, _INTERVAL, JSON, _PAGE)
-def evaluate(*, log: tuple[str, ...], as_json: bool, page: Path | None, **settings: Any) -> None:
+@add_options(_TAIL, *_QUERY_OPTIONS, _MODEL, _INTERVAL, JSON, _PAGE)
+def evaluate(
+    *, log: tuple[str, ...], tail: str | None, as_json: bool, page: Path | None, **settings: Any
+) -> None:
     """Estimate the mean reward if TARGET had made the decisions in LOG.
 
     LOG is a SQLite log, a postgresql:// URL, a .parquet, .csv, .dsjson or .npz file, several .parquet files,
-    or a folder of .parquet files.
+    a folder of .parquet files, or a folder that `maillard export --since-last` has written.
 
     \b
     maillard evaluate decisions.db --target arm:blue --target uniform
     maillard evaluate clicks/ --target dist:red=0.7,blue=0.3 --columns arm=item_id,reward=click --json
+    maillard evaluate exported/ --tail decisions.db --target arm:blue
 
     Exit status: 0 if every target has an estimate, 3 if all estimators were refused for some target, 2 if the
     query or the log is invalid. --json prints {"reports": [...]} in the order of the targets. Each report has
@@ -121,7 +129,7 @@ def evaluate(*, log: tuple[str, ...], as_json: bool, page: Path | None, **settin
         from maillard.evaluation import evaluate_each
 
     with row_progress("read") as on_rows:
-        reports = evaluate_each(_single_or_list(log), on_rows=on_rows, **_with_epochs(settings))
+        reports = evaluate_each(_single_or_list(log, tail), on_rows=on_rows, **_with_epochs(settings))
     if as_json:
         _echo_json({"reports": [each.to_dict() for each in reports]})
     else:
@@ -136,6 +144,7 @@ def evaluate(*, log: tuple[str, ...], as_json: bool, page: Path | None, **settin
 @click.argument("first")
 @click.argument("second")
 @add_options(
+    _TAIL,
     *_QUERY_OPTIONS,
     option(
         "--penalty",
@@ -146,7 +155,14 @@ def evaluate(*, log: tuple[str, ...], as_json: bool, page: Path | None, **settin
     _PAGE,
 )
 def compare(
-    *, log: tuple[str, ...], first: str, second: str, as_json: bool, page: Path | None, **settings: Any
+    *,
+    log: tuple[str, ...],
+    tail: str | None,
+    first: str,
+    second: str,
+    as_json: bool,
+    page: Path | None,
+    **settings: Any,
 ) -> None:
     """Estimate the difference in mean reward between the targets FIRST and SECOND.
 
@@ -164,7 +180,7 @@ def compare(
         from maillard.evaluation import compare as run
 
     with row_progress("read") as on_rows:
-        found = run(_single_or_list(log), first, second, on_rows=on_rows, **_with_epochs(settings))
+        found = run(_single_or_list(log, tail), first, second, on_rows=on_rows, **_with_epochs(settings))
     if as_json:
         _echo_json(found.to_dict())
     else:
@@ -193,10 +209,13 @@ def compare(
     "--arm", "An arm that the policy may choose; may be repeated, the order matters. Default: all arms.",
     dest="arms", multiple=True, metavar="NAME",
 )  # fmt: skip
-@add_options(options.THREADS, options.CONFIDENCE, *options.SELECTION, options.REWARD_RANGE, JSON, _FIGURE)
+@add_options(
+    _TAIL, options.THREADS, options.CONFIDENCE, *options.SELECTION, options.REWARD_RANGE, JSON, _FIGURE
+)
 def replay(
     *,
     log: tuple[str, ...],
+    tail: str | None,
     policies: list[str],
     as_json: bool,
     figure: Path | None,
@@ -221,7 +240,8 @@ def replay(
 
     chosen = {name: settings.pop(name) for name in ("since", "until", "unit", "epoch", "columns")}
     with row_progress("read") as on_rows, contextlib.ExitStack() as stack:
-        logs = [stack.enter_context(read_log(each, experiment, **chosen)) for each in log]
+        sources = log if tail is None else [_single_or_list(log, tail)]
+        logs = [stack.enter_context(read_log(each, experiment, **chosen)) for each in sources]
         for each in logs:
             each.on_rows = on_rows
         found = [run(logs, each, **settings) for each in policies]
@@ -305,8 +325,20 @@ def plan(
         click.echo(f"least regret with a half-width of at most {width:g}: {best.policy}", err=as_json)
 
 
-def _single_or_list(log: tuple[str, ...]) -> str | list[str]:
+def _single_or_list(log: tuple[str, ...], tail: str | None = None) -> str | list[str]:
+    if tail is not None:
+        _check_tail(log, tail)
+        return [*log, tail]
     return log[0] if len(log) == 1 else list(log)
+
+
+def _check_tail(log: tuple[str, ...], tail: str) -> None:
+    from maillard.decisions.files.export_folders import is_export
+    from maillard.decisions.log_locations import redact
+
+    if len(log) != 1 or not is_export(Path(log[0])):
+        allowed = "one LOG that is a folder, as `maillard export --since-last` writes it"
+        raise InvalidValue(f"--tail {redact(tail)}: LOG", " ".join(map(redact, log)), allowed)
 
 
 def _echo_json(value: Any) -> None:

@@ -11,8 +11,9 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from maillard.cli.options import EXPERIMENT, FILE, FORMAT, option
+from maillard.cli.options import EXPERIMENT, FILE, FORMAT, TIMES, add_options, option
 from maillard.cli.terminal import VERDICT_STYLES, printable, row_progress, text_table
+from maillard.errors import InvalidValue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -106,27 +107,59 @@ def head(log: str, experiment: str | None, form: str) -> None:
 
 @click.command()
 @click.argument("log")
-@click.argument("file", type=FILE)
-@EXPERIMENT
+@click.argument("target", metavar="FILE|FOLDER", type=click.Path(path_type=Path))
 @option(
     "--format", "File format. Default: by the ending of FILE: .parquet, .csv, .npz (obp), .dsjson.",
     dest="form", type=_FileFormat(),
 )  # fmt: skip
-def export(log: str, file: Path, experiment: str | None, form: str | None) -> None:
-    """Write the decisions of LOG, a path or a postgresql:// URL, to FILE.
+@option(
+    "--since-last", "Add what has changed since the last export to FOLDER, as Parquet files by day.",
+    is_flag=True,
+)  # fmt: skip
+@add_options(
+    EXPERIMENT,
+    *TIMES,
+    option("--from-state", "Only decisions made in state N or a later one.", type=int, metavar="N"),
+    option("--to-state", "Only decisions made in state N or an earlier one.", type=int, metavar="N"),
+)
+def export(
+    *, log: str, target: Path, experiment: str | None, form: str | None, since_last: bool, **part: Any
+) -> None:
+    """Write the decisions of LOG, a path or a postgresql:// URL, to FILE, or their changes to FOLDER.
 
-    FILE may replace an earlier export with one of these endings, but never LOG itself.
+    FILE may replace an earlier export with one of these endings, but never LOG itself. With --since-last, the
+    first export to FOLDER writes all decisions; later ones add the decisions that are new or have new
+    rewards. `maillard evaluate FOLDER` reads it.
 
     \b
     maillard export decisions.db decisions.parquet
+    maillard export decisions.db march.parquet --since 2026-03-01 --until 2026-04-01
     maillard export postgresql://localhost/shop home.npz --experiment home
+    maillard export decisions.db exported/ --since-last
     """  # noqa: D301  # click requires this character
+    if since_last:
+        _export_changes(log, target, experiment, form=form, **part)
+        return
     from maillard.decisions import read_log, write_log
 
-    with read_log(log, experiment) as opened, row_progress("written") as opened.on_rows:
-        rows, left_out = write_log(opened, file, form)
+    with read_log(log, experiment, **part) as opened, row_progress("written") as opened.on_rows:
+        rows, left_out = write_log(opened, target, form)
     note = f"; {left_out:,} without a reward left out" if left_out else ""
-    click.echo(f"{file}: {rows:,} decisions of {opened.experiment!r}{note}")
+    click.echo(f"{target}: {rows:,} decisions of {opened.experiment!r}{note}")
+
+
+def _export_changes(log: str, folder: Path, experiment: str | None, **others: Any) -> None:
+    for name, value in others.items():
+        if value is not None:
+            option_name = {"form": "--format"}.get(name, f"--{name.replace('_', '-')}")
+            raise InvalidValue(option_name, value, "no such option together with --since-last")
+    from maillard.decisions import export_changes
+
+    with row_progress("written") as on_rows:
+        found = export_changes(log, folder, experiment, on_rows=on_rows)
+    files = "1 file" if found.files == 1 else f"{found.files:,} files"
+    changed = f"{found.rows:,} new or changed decisions of {found.experiment!r} in {files}"
+    click.echo(f"{found.folder}: {changed}, up to commit {found.commit:,}")
 
 
 @click.command("import")

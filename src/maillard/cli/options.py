@@ -105,10 +105,13 @@ REWARD_RANGE = option(
     "--reward-range", "The range of all rewards, if the log does not declare it.",
     parse=_parse_range, metavar="LOW..HIGH",
 )  # fmt: skip
-SELECTION = (
-    EXPERIMENT,
+TIMES = (
     option("--since", "Only decisions from TIME on (UTC by default).", parse=_parse_time, metavar="TIME"),
     option("--until", "Only decisions before TIME.", parse=_parse_time, metavar="TIME"),
+)
+SELECTION = (
+    EXPERIMENT,
+    *TIMES,
     option("--unit", "Only this unit; may be repeated.", multiple=True),
     option("--epoch", "Only this epoch; may be repeated.", type=int, multiple=True),
     option(

@@ -65,6 +65,10 @@ _EXAMPLE = {
     type=click.Choice(["debug", "info", "warning", "error"]), default="info",
 )  # fmt: skip
 @_serve_option(
+    "--export-to", "Add the changes of all experiments to this folder, as Parquet files.", metavar="FOLDER"
+)
+@_serve_option("--export-every", "Time between exports, such as 15m or 1h.", default="1h", metavar="DURATION")
+@_serve_option(
     "--no-keys", "For development: require no API key, and listen on this machine only.",
     is_flag=True, default=False, show_default=False,
 )  # fmt: skip

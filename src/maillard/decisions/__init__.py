@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from maillard.decisions.bandit import Bandit
     from maillard.decisions.decision import Decision
     from maillard.decisions.log import DecisionLog
-    from maillard.decisions.opening import import_log, read_log, write_log
+    from maillard.decisions.opening import export_changes, import_log, read_log, write_log
     from maillard.decisions.reward_rule import Reward
     from maillard.decisions.verification import Verification, verify
 
@@ -18,6 +18,7 @@ __all__ = [
     "DecisionLog",
     "Reward",
     "Verification",
+    "export_changes",
     "import_log",
     "read_log",
     "verify",
@@ -29,7 +30,7 @@ _MODULES = {
     "bandit": ("Bandit",),
     "decision": ("Decision",),
     "log": ("DecisionLog",),
-    "opening": ("import_log", "read_log", "write_log"),
+    "opening": ("export_changes", "import_log", "read_log", "write_log"),
     "reward_rule": ("Reward",),
     "verification": ("Verification", "verify"),
 }

@@ -69,6 +69,8 @@ class DecisionLog:
         "Begins a read-only transaction of the store; None if the log is not in a store."
         self.check_rows: Callable[[], None] = _accept
         "Raises InvalidLog if rows of an exported table were removed or edited."
+        self.changed_files: Callable[[], Iterable[str]] = tuple
+        "Describes each file of an export folder that does not have the hash that it was exported with."
 
     def __repr__(self) -> str:
         return f"<log of experiment {self.experiment!r}: {self.source}>"
@@ -109,14 +111,16 @@ class DecisionLog:
         until: Time | None = None,
         unit: Names = None,
         epoch: Numbers = None,
+        from_state: int | None = None,
+        to_state: int | None = None,
         keep: bool = False,
     ) -> DecisionLog:
-        """Return a log with only the decisions in a time interval, of some units, or of some epochs.
+        """Return a log with only the decisions of a time interval, of some units, epochs or states.
 
-        Its states cannot be rebuilt, because rows are missing. With `keep`, the log's own selection applies
-        as well.
+        `until` is exclusive; `to_state` is included. States cannot be rebuilt from the result, because rows
+        are missing. With `keep`, the log's own selection applies as well.
         """
-        chosen = Selection.of(since, until, unit, epoch)
+        chosen = Selection.of(since, until, unit, epoch, from_state=from_state, to_state=to_state)
         if keep:
             chosen = replace(self.selection, epochs=chosen.epochs)
         if chosen.selects_all:

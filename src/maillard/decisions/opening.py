@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,9 @@ from maillard.decisions.stores import Store, is_store, open_store
 from maillard.errors import InvalidLog, InvalidValue
 
 if TYPE_CHECKING:
+    from maillard.decisions.bandit import Bandit
     from maillard.decisions.files.file_formats import WriteResult
+    from maillard.decisions.files.increments import Increment
 
 
 def read_log(
@@ -26,24 +28,30 @@ def read_log(
     until: Time | None = None,
     unit: Names = None,
     epoch: Numbers = None,
+    from_state: int | None = None,
+    to_state: int | None = None,
     columns: Mapping[str, str] | None = None,
 ) -> DecisionLog:
     """Open the log of an experiment, or a part of it.
 
     `source` is a path (a SQLite log, .parquet, .csv, .dsjson or .npz), a folder or list of .parquet files, a
     postgresql:// URL, a `Bandit`, a store, a pandas or polars data frame, an Arrow table, or a
-    `bandit_feedback` dict of Open Bandit Pipeline. `experiment` is required if the source contains several.
+    `bandit_feedback` dict of Open Bandit Pipeline. A folder that `export_changes` wrote can be the first item
+    of a list, with its log as the second: then the log's later changes are read from there. `experiment` is
+    required if the source contains several.
     `columns` maps column names of this package to those of the table, as in {"arm": "item_id"}.
     """
     log = _open(source, experiment, columns)
-    return log.select(since=since, until=until, unit=unit, epoch=epoch)
+    return log.select(
+        since=since, until=until, unit=unit, epoch=epoch, from_state=from_state, to_state=to_state
+    )
 
 
 def _open(  # noqa: PLR0911  # one return for each type of source
     source: Any, experiment: str | None, columns: Mapping[str, str] | None
 ) -> DecisionLog:
     from maillard.decisions.bandit import Bandit
-    from maillard.decisions.files import arrow, obp, parquet, store_transfer
+    from maillard.decisions.files import arrow, export_folders, folder_logs, obp, parquet, store_transfer
 
     match source:
         case DecisionLog():
@@ -57,6 +65,9 @@ def _open(  # noqa: PLR0911  # one return for each type of source
             return _open_path(_path(source, "log", "a path, or a postgresql:// URL"), experiment, columns)
         case list() | tuple() if source and all(map(_is_parquet, source)):
             return parquet.open_files([Path(each) for each in source], experiment, columns)
+        case [str() | Path() as folder, tail] if export_folders.is_export(Path(folder)):
+            _refuse_columns(columns)
+            return folder_logs.open_folder(Path(folder), experiment, tail)
     if library_of(source) is not None:
         return arrow.open_frame(source, experiment, columns)
     _refuse_columns(columns)
@@ -94,12 +105,15 @@ def _open_path(path: Path, experiment: str | None, columns: Mapping[str, str] | 
 
     Looking into the file is not possible: to open and close a SQLite log drops this process's locks on it.
     """
-    from maillard.decisions.files import parquet, store_transfer
+    from maillard.decisions.files import export_folders, folder_logs, parquet, store_transfer
     from maillard.decisions.files.file_formats import format_of
 
     is_file = is_folder = False
     with suppress(OSError):
         is_file, is_folder = path.is_file(), path.is_dir()
+    if is_folder and export_folders.is_export(path):
+        _refuse_columns(columns)
+        return folder_logs.open_folder(path, experiment)
     if is_folder:
         return parquet.open_files(sorted(path.glob("*.parquet")), experiment, columns, str(path))
     if not is_file:
@@ -128,6 +142,24 @@ def write_log(log: DecisionLog, path: str | Path, form: str | None = None) -> Wr
     file_format = format_to_write(path, form)
     check_export_path(path, log.source)
     return file_format.write(log, path)
+
+
+def export_changes(
+    log: str | Path | Bandit | Store,
+    folder: str | Path,
+    experiment: str | None = None,
+    *,
+    on_rows: Callable[[int], None] | None = None,
+) -> Increment:
+    """Write the decisions that were added or changed since the last export to a folder of Parquet files.
+
+    `log` is a path (SQLite), a postgresql:// URL, a store or a `Bandit`. The first export writes all
+    decisions. The log may be in use. If the export is interrupted, the folder stays as it was. `read_log`
+    reads the folder. `on_rows` is a callback that receives the number of decisions written so far.
+    """
+    from maillard.decisions.files import increments
+
+    return increments.export_changes(log, _path(folder, "folder", "a path"), experiment, on_rows=on_rows)
 
 
 def import_log(source: Any, log: str | Path | Store, experiment: str | None = None) -> int:

@@ -132,6 +132,8 @@ def verify(
             found.chain = check_chain(opened.read_chain, found.add_problem, expected)
         elif expected is not None:
             raise InvalidValue("anchor", anchor, f"a log in a store; {opened.source} has no hash chain")
+        for problem in opened.changed_files():
+            found.add_problem(None, problem)
         if opened.foreign or not opened.selection.selects_all:
             _audit_rows(opened, found, audit)
             reason = "the log has no events" if opened.foreign else "a part of a log does not have all events"

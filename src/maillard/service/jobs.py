@@ -1,4 +1,4 @@
-"""Jobs that read a whole log: evaluate a target, verify, export.
+"""Jobs that read a whole log or much of it: evaluate a target, verify, export.
 
 Each function opens the log itself and returns plain JSON values, so that it can run in the worker process.
 """
@@ -117,6 +117,13 @@ def export(database: str, experiment: str, path: str | Path) -> None:
     """Write the log as a Parquet file. The file appears only when it is complete."""
     with read_log(database, experiment) as log:
         write_log(log, path, "parquet")
+
+
+def export_changes(database: str, experiment: str, folder: str) -> int:
+    """Add what has changed since the last export to a folder; the number of decisions that were written."""
+    from maillard.decisions import export_changes as run
+
+    return run(database, folder, experiment).rows
 
 
 # The log.

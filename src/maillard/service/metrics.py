@@ -38,6 +38,8 @@ class _Counts(msgspec.Struct):
     requests: dict[tuple[str, int], int] = msgspec.field(default_factory=Counter)
     durations: dict[str, list[float]] = msgspec.field(default_factory=dict)
     "For each operation: the number of requests in each duration bucket, then the sum of all durations."
+    last_export: float = 0.0
+    "When the last scheduled export ended, in seconds since 1970; 0 if there was none."
 
     def __add__(self, other: _Counts) -> _Counts:
         durations = dict(self.durations)
@@ -49,6 +51,7 @@ class _Counts(msgspec.Struct):
             Counter(self.rewards) + Counter(other.rewards),
             Counter(self.requests) + Counter(other.requests),
             durations,
+            max(self.last_export, other.last_export),
         )
 
 
@@ -76,6 +79,10 @@ class Metrics:
             row = counts.durations[operation] = [0.0] * (len(_BUCKETS) + 2)
         row[bisect_left(_BUCKETS, seconds)] += 1
         row[-1] += seconds
+
+    def note_export(self, time: float) -> None:
+        """Note when a scheduled export has succeeded, in seconds since 1970."""
+        self._counts.last_export = time
 
     def share(self) -> None:
         """Write the counts to the shared folder. Fast, because it runs in the event loop."""
@@ -123,6 +130,9 @@ class _Collector(Collector):
             edges = [*map(str, _BUCKETS), "+Inf"]
             durations.add_metric([operation], list(zip(edges, accumulate(row), strict=True)), total)
         yield durations
+        if counts.last_export:
+            text = "When the last export to a folder succeeded, in seconds since 1970."
+            yield GaugeMetricFamily("maillard_last_export_timestamp_seconds", text, counts.last_export)
         audit = GaugeMetricFamily(
             "maillard_propensity_calibration_z",
             "How often an arm was chosen, minus the sum of its logged probabilities, in standard deviations.",

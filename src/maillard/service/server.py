@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -21,6 +22,7 @@ from uvicorn.supervisors import Multiprocess
 
 from maillard.decisions.log_locations import redact
 from maillard.decisions.stores import open_store
+from maillard.decisions.timestamps import Duration, to_seconds
 from maillard.errors import InvalidValue, MaillardError, Unavailable
 from maillard.service.access_log import AccessLog, AccessLogHandler
 from maillard.service.api_keys import check_any_made, check_no_keys, create_first
@@ -29,6 +31,7 @@ from maillard.service.http_protocol import LimitedHttpProtocol
 from maillard.service.service_state import METRICS_FOLDER, Service
 
 _CONNECTIONS = 12  # to PostgreSQL, per process
+_MIN_EXPORT_INTERVAL = 1.0  # seconds; shorter ones make many small files
 _RETRY_INTERVAL = 1.0  # seconds between attempts to open the log
 # Seconds after which a thread gives up the interpreter lock. With the usual 5 ms the thread that writes waits
 # too long.
@@ -48,6 +51,8 @@ def run(
     job_timeout: float = 120.0,
     drain_delay: float = 0.0,
     no_keys: bool = False,
+    export_to: str | None = None,
+    export_every: Duration = 3600.0,
     show_first_key: Callable[[str], None] | None = None,
     on_listening: Callable[[str], None] | None = None,
 ) -> None:
@@ -58,8 +63,14 @@ def run(
     but the service listens on loopback only, and starts only if no key exists.
 
     `job_timeout` is how many seconds an evaluation or a verification may take; 0: no limit. When the process
-    is told to stop, `/readyz` fails, and the service goes on for `drain_delay` seconds.
+    is told to stop, `/readyz` fails, and the service goes on for `drain_delay` seconds. With `export_to`, the
+    changes of all experiments are added to this folder after each `export_every`, such as "1h".
     """
+    interval = to_seconds("--export-every", export_every)
+    if not interval >= _MIN_EXPORT_INTERVAL:
+        raise InvalidValue("--export-every", export_every, "at least 1s")
+    if export_to is not None:
+        _make_folder(export_to)
     with closing(open_store(database)) as store:  # errors appear before the service listens
         if no_keys:
             check_no_keys(store, host)
@@ -74,8 +85,10 @@ def run(
                 create_first(store, show_first_key)
         address = listening.getsockname()
         name = f"[{address[0]}]" if ":" in address[0] else address[0]
-        limits = {"rate_limit": rate_limit, "job_timeout": job_timeout}
-        make = partial(_application, database, log_level, drain_delay, no_keys=no_keys, **limits)
+        make = partial(
+            _application, database, log_level, drain_delay, no_keys=no_keys, rate_limit=rate_limit,
+            job_timeout=job_timeout, export_to=export_to, export_every=interval,
+        )  # fmt: skip
         config = uvicorn_config(make, workers=workers)
         if on_listening is not None:
             on_listening(f"http://{name}:{address[1]}")
@@ -170,6 +183,13 @@ class _Workers(Multiprocess):
     def handle_hup(self) -> None:
         """Stop, as for SIGTERM."""
         self.handle_term()
+
+
+def _make_folder(path: str) -> None:
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidValue("--export-to", path, f"a folder ({error.strerror})") from None
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -24,6 +24,7 @@ from maillard.service.log_monitor import Monitor
 from maillard.service.metrics import Metrics
 from maillard.service.openapi import openapi_document
 from maillard.service.rate_limits import RateLimiter
+from maillard.service.scheduled_exports import ScheduledExports
 from maillard.service.worker_process import WorkerProcess
 
 METRICS_FOLDER = "MAILLARD_COUNTS"
@@ -51,6 +52,8 @@ class Service:
         no_keys: bool,
         stopping: threading.Event,
         job_timeout: float = 120.0,
+        export_to: str | None = None,
+        export_every: float = 3600.0,
     ) -> None:
         self.stopping = stopping
         "Set when the process has received a signal to stop."
@@ -68,6 +71,12 @@ class Service:
         self.worker = WorkerProcess(database, limit)
         # Exports have no time limit, so evaluations must not wait for them.
         self.exporter = WorkerProcess(database, math.inf, max_wait=limit)
+        self._exports = None
+        if export_to is not None:
+            self._exports = ScheduledExports(
+                store, database, export_to, export_every,
+                on_success=self.metrics.note_export, on_failure=self._note_failure,
+            )  # fmt: skip
         self.description = msgspec.Raw(msgspec.json.encode(openapi_document()))
         self._updating: asyncio.Future[None] | None = None
         self._monitor_used = self._monitor_restored = False
@@ -160,12 +169,17 @@ class Service:
         try:
             yield
         except Exception as error:  # noqa: BLE001  # the service goes on
-            self.access_log.log_event("warning", what, error=f"{type(error).__name__}: {error}")
+            self._note_failure(what, error)
+
+    def _note_failure(self, what: str, error: Exception) -> None:
+        self.access_log.log_event("warning", what, error=f"{type(error).__name__}: {error}")
 
     async def __aenter__(self) -> Service:
         gc.collect()
         gc.freeze()  # what exists now stays; the collector need not look at it again
-        loops = (self._refresh_periodically(), self._maintain_periodically())
+        loops = [self._refresh_periodically(), self._maintain_periodically()]
+        if self._exports is not None:
+            loops.append(self._exports.run())
         self._tasks = [asyncio.ensure_future(loop) for loop in loops]
         return self
 
@@ -173,6 +187,8 @@ class Service:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._exports is not None:
+            await self._exports.close()
         await asyncio.gather(self.worker.close(), self.exporter.close())
         if self._monitor_restored:
             await self._save_monitor()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from types import MappingProxyType
@@ -15,6 +15,7 @@ from maillard.decisions.files.row_codec import APPLIED, COLUMNS, REWARDS, values
 from maillard.decisions.files.table_logs import Table, number_column, open_table, rename_columns
 from maillard.decisions.frames import library_of
 from maillard.decisions.log import DecisionLog
+from maillard.decisions.stores.contract import Row
 from maillard.errors import InvalidValue, MaillardError
 
 METADATA_KEY = "maillard"
@@ -70,8 +71,8 @@ def schema() -> Any:
     return pa.schema(list((column_types() | {"policy": pa.dictionary(pa.int32(), pa.string())}).items()))
 
 
-def batches_of(log: DecisionLog) -> Iterator[Any]:
-    """Yield the table in batches of bounded size."""
+def batches_of(log: DecisionLog, rows: Iterable[Row] | None = None) -> Generator[Any, None, None]:
+    """Yield the table, or that of these rows of the log, in batches of bounded size."""
     pa, columns = pyarrow(), schema()
     buffer: list[tuple[Any, ...]] = []
     size = 0
@@ -80,7 +81,7 @@ def batches_of(log: DecisionLog) -> Iterator[Any]:
         pairs = zip(zip(*buffer, strict=True), columns, strict=True)
         return pa.record_batch([pa.array(each, type=field.type) for each, field in pairs], schema=columns)
 
-    for row in log.rows():
+    for row in log.rows() if rows is None else rows:
         buffer.append(values_of(log, row))
         size += len(row.decision.eligible)
         if len(buffer) >= MAX_BATCH_ROWS or size >= MAX_BATCH_VALUES:

@@ -12,6 +12,9 @@ from maillard.decisions.files.file_formats import ENDINGS, format_of
 from maillard.decisions.log_locations import redact
 from maillard.errors import InvalidValue
 
+TEMPORARY = ".maillard-"
+"The beginning of the names of files that are not complete."
+
 
 def check_export_path(path: Path, source: str) -> None:
     """Refuse an export that would overwrite the exported log or a file that is not an export."""
@@ -59,16 +62,38 @@ def _is_sqlite(path: Path) -> bool:
 
 
 @contextmanager
-def atomic_file(path: Path) -> Iterator[Path]:
-    """Yield a temporary path that replaces `path` if the block succeeds, and is removed if it fails."""
+def atomic_file(path: Path, *, durable: bool = False) -> Iterator[Path]:
+    """Yield a temporary path that replaces `path` if the block succeeds, and is removed if it fails.
+
+    With `durable`, the content is on disk before it replaces `path`.
+    """
     if not path.parent.is_dir():
         raise InvalidValue("file", redact(path), "a path in a folder that exists")
-    temporary = path.with_name(f".maillard-{secrets.token_hex(8)}")
+    temporary = path.with_name(f"{TEMPORARY}{secrets.token_hex(8)}")
     try:
         os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         yield temporary
+        if durable:
+            synchronize_file(temporary)
         temporary.replace(path)
     except OSError as error:
         raise InvalidValue("file", redact(path), f"a writable file ({error.strerror or error})") from None
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def synchronize_file(path: Path) -> None:
+    """Wait until the content of a file is on disk."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
+def synchronize_folder(path: Path) -> None:
+    """Wait until the names of the files in a folder are on disk."""
+    if os.name == "nt":  # Windows cannot open a folder
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

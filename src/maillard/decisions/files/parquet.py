@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from maillard.decisions.columns import MAX_BATCH_ROWS
 from maillard.decisions.files import arrow
 from maillard.decisions.files.arrow import METADATA_KEY, NO_FIELDS, Fields, pyarrow
 from maillard.decisions.files.file_formats import WriteResult
-from maillard.decisions.files.metadata import read_header, write_header
+from maillard.decisions.files.metadata import Header, read_header, write_header
 from maillard.decisions.files.output_files import atomic_file
 from maillard.decisions.files.row_codec import COLUMNS
 from maillard.decisions.files.table_logs import Table, number_column, open_table, rename_columns
@@ -45,8 +45,14 @@ def open_files(
     experiment: str | None,
     columns: Mapping[str, str] | None = None,
     source: str | None = None,
+    *,
+    header: Header | None = None,
+    close: Callable[[], None] | None = None,
 ) -> DecisionLog:
-    """Open the log in one file, or the foreign log in several consecutive files."""
+    """Open the log in one file, or the foreign log in several consecutive files.
+
+    `header` is the metadata of a file that does not contain it. `close` is called with the log's `close`.
+    """
     if not paths:
         raise InvalidValue("log", source, "a folder with .parquet files")
     pa, source = pyarrow(), source or str(paths[0])
@@ -78,7 +84,8 @@ def open_files(
             parts[-1] = dataclasses.replace(last, groups=(*last.groups, group), rows=last.rows + rows)
             start += rows
     content = (schema.metadata or {}).get(METADATA_KEY.encode())
-    header = read_header(content if len(paths) == 1 and columns is None else None, source)
+    if header is None:
+        header = read_header(content if len(paths) == 1 and columns is None else None, source)
     number = number_column([name for name in ours if pa.types.is_integer(schema.field(names[name]).type)])
     known = [name for name in ours if name in COLUMNS or name == number]
 
@@ -86,7 +93,7 @@ def open_files(
         batches = itertools.chain.from_iterable(part(known, 2_000) for part in parts)
         return arrow.records_of(batches, source, number)
 
-    return open_table(Table(source, ours, records, parts, number), header, experiment)
+    return open_table(Table(source, ours, records, parts, number), header, experiment, close)
 
 
 @dataclass(frozen=True)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from maillard.decisions.decision import Decision
-from maillard.decisions.events import Event, Simulate, Start
+from maillard.decisions.events import AdministrativeEvent, Event, Simulate, Start
 from maillard.decisions.files.metadata import check_events
 from maillard.decisions.identifiers import check_name
 from maillard.decisions.log import DecisionLog, select_experiment
 from maillard.decisions.log_locations import redact
 from maillard.decisions.reward_rule import Learn
 from maillard.decisions.stores import Store, open_store
-from maillard.decisions.stores.contract import Head, Row, Transaction
+from maillard.decisions.stores.contract import Head, Parked, Row, Transaction
 from maillard.errors import Conflict, InvalidLog, InvalidValue, MaillardError
 
 _MAX_INSERTED_ROWS = 1_000  # per batch
@@ -36,35 +36,57 @@ def open_shared(store: Store, experiment: str | None, close: Callable[[], None] 
     """Open a log in a store that others use. Later rewards are not part of the log."""
     name = select_experiment(store.experiments(), experiment, store.where)
     with store.reading(name) as transaction:
-        number, now = (transaction.head or Head(0, 0, 0)).number, transaction.now
-        events = transaction.administrative_events() if number else []
-        parked = transaction.all_parked()
-        last = transaction.events(number - 1) if number else []
+        found = contents_of(transaction, name, store.where, owned=close is not None)
+    number, learn = found.number, found.learn
+    return found.open(lambda: _rows(store, name, number, learn), lambda: store.reading(name), close)
+
+
+class LogContents(NamedTuple):
+    """What a log in a store contains besides its rows."""
+
+    experiment: str
+    where: str
+    number: int
+    events: list[AdministrativeEvent]
+    parked: list[Parked]
+    as_of: int
+    learn: Learn
+
+    def open(
+        self,
+        rows: Callable[[], Iterable[Row]],
+        read_chain: Callable[[], AbstractContextManager[Transaction]],
+        close: Callable[[], None] | None = None,
+    ) -> DecisionLog:
+        """The log with these rows."""
+        log = DecisionLog(
+            rows, experiment=self.experiment, source=self.where, events=self.events, number=self.number,
+            parked=self.parked, as_of=self.as_of, close=close,
+        )  # fmt: skip
+        log.active = not log.configurations[-1].archived
+        log.read_chain = read_chain
+        return log
+
+
+def contents_of(transaction: Transaction, name: str, where: str, *, owned: bool) -> LogContents:
+    """Read what an experiment contains besides its rows. `owned`: whether only this log uses the store."""
+    number, now = (transaction.head or Head(0, 0, 0)).number, transaction.now
     if not number:
-        raise MaillardError(f"{store.where}: experiment {name!r} has not begun")
+        raise MaillardError(f"{where}: experiment {name!r} has not begun")
+    events, last = transaction.administrative_events(), transaction.events(number - 1)
     try:
         check_name("experiment", name)
         check_events(events, number)
         if not events or not isinstance(events[0], Start):
             raise InvalidLog("events", [], "the start of the experiment as event 1")
     except InvalidValue as error:
-        raise InvalidLog(f"{store.where}: {error.field}", error.value, error.allowed) from None
-    learn = events[0].reward.learn
-    if close is not None and any(isinstance(event, Simulate) and event.clock for event in events):
+        raise InvalidLog(f"{where}: {error.field}", error.value, error.allowed) from None
+    if owned and any(isinstance(event, Simulate) and event.clock for event in events):
         now = last[0].time  # the store, which was opened for this log only, has another clock
-    opened = DecisionLog(
-        lambda: _rows(store, name, number, learn),
-        experiment=name,
-        source=store.where,
-        events=events,
-        number=number,
-        parked=sorted(parked, key=lambda each: (each.row.arrived, each.row.decision, each.row.event)),
-        as_of=now,
-        close=close,
+    parked = sorted(
+        transaction.all_parked(), key=lambda each: (each.row.arrived, each.row.decision, each.row.event)
     )
-    opened.active = not opened.configurations[-1].archived
-    opened.read_chain = lambda: store.reading(name)
-    return opened
+    return LogContents(name, where, number, events, parked, now, events[0].reward.learn)
 
 
 def _rows(store: Store, experiment: str, number: int, learn: Learn) -> Iterator[Row]:

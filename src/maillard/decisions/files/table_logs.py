@@ -40,8 +40,10 @@ class Table(NamedTuple):
     "The column that may number the rows."
 
 
-def open_table(table: Table, header: Header | None, experiment: str | None) -> DecisionLog:
-    """Open the log in a table; without events it is foreign."""
+def open_table(
+    table: Table, header: Header | None, experiment: str | None, close: Callable[[], None] | None = None
+) -> DecisionLog:
+    """Open the log in a table; without events it is foreign. `close` is called when the log is closed."""
     if header is None or not header.events:
         return _open_foreign(table, experiment)
     select_experiment([header.experiment], experiment, table.source)
@@ -57,7 +59,10 @@ def open_table(table: Table, header: Header | None, experiment: str | None) -> D
         return row
 
     log = DecisionLog(
-        lambda: make_rows(make, table.records(), f"{table.source}, row"), source=table.source, **fields
+        lambda: make_rows(make, table.records(), f"{table.source}, row"),
+        source=table.source,
+        close=close,
+        **fields,
     )
     log.selection = header.selection
     if {"reward", "closed"} <= set(table.names):

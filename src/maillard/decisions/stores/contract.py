@@ -130,6 +130,15 @@ class Transaction(Protocol):
     def decisions(self, ids: Iterable[str]) -> dict[str, Decision]:
         """Those of these decisions that exist, by id."""
 
+    def decisions_of_units(self, units: Iterable[str]) -> list[str]:
+        """The ids of the decisions of these units. This reads all decisions."""
+
+    def rows(self) -> Iterator[Row]:
+        """Every decision with its reward events and tally updates, ordered by state and id."""
+
+    def rows_of(self, ids: Iterable[str]) -> list[Row]:
+        """Those of these decisions that exist, with their reward events and tally updates."""
+
     def decisions_by_key(self, keys: Iterable[str]) -> dict[str, list[Decision]]:
         """The decisions of each of these idempotency keys that was used, ordered by position."""
 
@@ -255,6 +264,9 @@ class Store(Protocol):
 
     def reading(self, experiment: str) -> AbstractContextManager[Transaction]:
         """Begin a read-only transaction on a consistent snapshot of the store."""
+
+    def scanning(self, experiment: str) -> AbstractContextManager[Transaction]:
+        """Begin a read-only transaction like `reading` that may take hours and does not hold up writers."""
 
     def experiments(self) -> list[str]:
         """The names of all experiments."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import heapq
 import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 
 from maillard.decisions import chain
 from maillard.decisions.chain import Commit, Link
@@ -84,23 +86,21 @@ class MemoryStore:
         """Begin a read-only transaction."""
         return self.transaction(experiment)
 
+    @contextmanager
+    def scanning(self, experiment: str) -> Iterator[MemoryTransaction]:
+        """Begin a read-only transaction on a copy, so that writers need not wait."""
+        with self.reading(experiment) as transaction:
+            transaction.copy_rows()
+        yield transaction
+
     def experiments(self) -> list[str]:
         """The names of all experiments."""
         return sorted(self._experiments)
 
     def rows(self, experiment: str) -> Iterator[Row]:
         """Every decision with its reward events and tally updates, ordered by state and id."""
-        with self.reading(experiment):
-            data = self._experiments.get(experiment, _Experiment())
-            updates: dict[str, list[TallyUpdate]] = {}
-            for event in data.events:
-                if isinstance(event, TallyUpdate):
-                    updates.setdefault(event.decision, []).append(event)
-            made = [
-                Row(row, tuple(data.reward_events.get(row.id, ())), tuple(updates.get(row.id, ())))
-                for row in sorted(data.decisions.values(), key=lambda row: (row.state, row.id))
-            ]
-        yield from made
+        with self.scanning(experiment) as transaction:
+            yield from transaction.rows()
 
     def scrub(self) -> None:
         """Do nothing."""
@@ -117,6 +117,16 @@ class MemoryTransaction:
         self._data = self._all.get(experiment) or (_Experiment() if experiment else store._unassigned)
         self._documents = store._documents
         self._commit = Commit()
+
+    def copy_rows(self) -> None:
+        """From now on, read a copy of the experiment."""
+        self._all = dict(self._all)
+        if self._name in self._all:
+            data = self._data
+            copied = {each.name: copy.copy(getattr(data, each.name)) for each in fields(data)}
+            copied["reward_events"] = {key: list(rows) for key, rows in data.reward_events.items()}
+            copied["parked"] = {key: dict(rows) for key, rows in data.parked.items()}
+            self._data = self._all[self._name] = _Experiment(**copied)
 
     @property
     def head(self) -> Head | None:
@@ -148,6 +158,30 @@ class MemoryTransaction:
 
     def decisions(self, ids: Iterable[str]) -> dict[str, Decision]:
         return {key: self._data.decisions[key] for key in ids if key in self._data.decisions}
+
+    def decisions_of_units(self, units: Iterable[str]) -> list[str]:
+        wanted = set(units)
+        return [row.id for row in self._data.decisions.values() if row.unit in wanted]
+
+    def rows(self) -> Iterator[Row]:
+        decisions = sorted(self._data.decisions.values(), key=lambda row: (row.state, row.id))
+        yield from self.rows_of(row.id for row in decisions)
+
+    def rows_of(self, ids: Iterable[str]) -> list[Row]:
+        data = self._data
+        return [
+            Row(row, tuple(data.reward_events.get(row.id, ())), tuple(self._updates.get(row.id, ())))
+            for row in self.decisions(ids).values()
+        ]
+
+    @cached_property
+    def _updates(self) -> dict[str, list[TallyUpdate]]:
+        """The tally updates of each decision, as of the first use."""
+        updates: dict[str, list[TallyUpdate]] = {}
+        for event in self._data.events:
+            if isinstance(event, TallyUpdate):
+                updates.setdefault(event.decision, []).append(event)
+        return updates
 
     def decisions_by_key(self, keys: Iterable[str]) -> dict[str, list[Decision]]:
         found = {key: [self._data.decisions[each] for each in self._data.keys.get(key, ())] for key in keys}

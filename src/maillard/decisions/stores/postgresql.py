@@ -12,9 +12,9 @@ from urllib.parse import quote
 from maillard.decisions.chain import FIRST_HASH, Commit
 from maillard.decisions.forks import renew_after_fork
 from maillard.decisions.stores import schema
-from maillard.decisions.stores.contract import Counts, Row, Visits
+from maillard.decisions.stores.contract import Counts, Visits
 from maillard.decisions.stores.postgresql_connection import Connection, conninfo_to_dict, psycopg
-from maillard.decisions.stores.sql import SELECT_ROWS, SQLStore, SQLTransaction
+from maillard.decisions.stores.sql import SQLStore, SQLTransaction
 from maillard.decisions.stores.sql_rows import LINK
 from maillard.errors import InvalidLog, InvalidValue
 
@@ -245,18 +245,14 @@ class PostgreSQLStore(SQLStore):
         """Begin a read-only transaction."""
         return self._transaction(experiment, _READING)
 
-    def rows(self, experiment: str) -> Iterator[Row]:
-        """Every decision with its reward events and tally updates, ordered by state and id."""
-        # Outside the pool, because reading a whole log takes long.
+    @contextmanager
+    def scanning(self, experiment: str) -> Iterator[SQLTransaction]:
+        """Begin a read-only transaction outside the pool, because reading a whole log takes long."""
         with self._translate_errors(), closing(self._connect()) as connection:
             connection.response_timeout *= _SCAN_TIMEOUT_FACTOR
             connection.execute(_READING.begin)
             connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
-            transaction = _Transaction(connection, experiment, self._clock, _READING)
-            with connection.cursor(name="rows", binary=True) as cursor:
-                cursor.execute(_to_psycopg(SELECT_ROWS), [transaction.experiment])
-                while chunk := cursor.fetchmany(1000):
-                    yield from transaction.with_rewards(chunk)
+            yield _Transaction(connection, experiment, self._clock, _READING)
 
     def scrub(self) -> None:
         """Vacuum the tables, so that no erased data is left in old row versions."""
@@ -353,6 +349,12 @@ class _Transaction(SQLTransaction):
 
     def _fetch(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
         return self._execute(statement, parameters).fetchall()
+
+    @contextmanager
+    def _cursor(self, statement: str, parameters: Sequence[Any]) -> Iterator[Any]:
+        with self.connection.cursor(name="rows", binary=True) as cursor:
+            cursor.execute(_to_psycopg(statement), parameters)
+            yield cursor
 
     def _execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         if rows:

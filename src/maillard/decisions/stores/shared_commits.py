@@ -20,7 +20,7 @@ from maillard.decisions.stores.sql_chain import (
     ADD_VECTOR,
     SET_CHAIN_END,
 )
-from maillard.decisions.stores.sqlite_transaction import SELECT_HEADS, SQLiteTransaction
+from maillard.decisions.stores.sqlite_transaction import SELECT_HEADS, SQLiteTransaction, insert_rows
 from maillard.decisions.stores.vectors import WrittenVectors
 
 _SELECT_HEADS = SELECT_HEADS + "IN (SELECT value FROM json_each(?))"
@@ -55,8 +55,8 @@ class _NewDecisions:
         """Write what is left, and the links of all parts."""
         self.flush()
         links = [(part.experiment, *part.next_link()) for part in parts if part.commit]
-        self.connection.executemany(ADD_LINK, links)
-        self.connection.executemany(SET_CHAIN_END, [link[:3] for link in links])
+        insert_rows(self.connection, ADD_LINK, links)
+        insert_rows(self.connection, SET_CHAIN_END, [link[:3] for link in links])
 
 
 class PartOfTransaction(SQLiteTransaction):

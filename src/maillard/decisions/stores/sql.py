@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
@@ -24,6 +24,7 @@ from maillard.decisions.stores.sql_rows import DECISION, DECISIONS, EVENT, REWAR
 from maillard.errors import Unavailable
 
 _T = TypeVar("_T")
+_MAX_FETCHED_ROWS = 1_000
 SELECT_ROWS = f"SELECT {DECISION} FROM {DECISIONS} WHERE d.experiment = ? ORDER BY d.state, d.id"
 
 
@@ -36,6 +37,15 @@ class SQLStore(ABC):
     @abstractmethod
     def reading(self, experiment: str) -> AbstractContextManager[SQLTransaction]:
         """Begin a read-only transaction."""
+
+    @abstractmethod
+    def scanning(self, experiment: str) -> AbstractContextManager[SQLTransaction]:
+        """Begin a read-only transaction that may take long."""
+
+    def rows(self, experiment: str) -> Iterator[Row]:
+        """Every decision with its reward events and tally updates, ordered by state and id."""
+        with self.scanning(experiment) as transaction:
+            yield from transaction.rows()
 
     def experiments(self) -> list[str]:
         """The names of all experiments."""
@@ -107,6 +117,13 @@ class SQLTransaction(ChainTransaction):
         sql = f"SELECT {DECISION} FROM {DECISIONS} WHERE d.experiment = ? AND d.id {self.IN}"
         rows = self._fetch(sql, [self.experiment, self._list(ids)])
         return {row[0]: sql_rows.read_decision(row, self.name) for row in rows}
+
+    def decisions_of_units(self, units: Iterable[str]) -> list[str]:
+        sql = f"SELECT id FROM decisions WHERE experiment = ? AND unit {self.IN}"
+        return [key for (key,) in self._fetch(sql, [self.experiment, self._list(units)])]
+
+    def rows_of(self, ids: Iterable[str]) -> list[Row]:
+        return list(self.with_rewards(self.raw_decisions_of(ids)))
 
     def decisions_by_key(self, keys: Iterable[str]) -> dict[str, list[Decision]]:
         among = f"d.experiment = ? AND d.idempotency_key {self.IN}"
@@ -239,12 +256,37 @@ class SQLTransaction(ChainTransaction):
         replace = " ON CONFLICT (kind, name) DO UPDATE SET content = excluded.content"
         self._execute_counted(insertion("documents", "kind, name, content") + replace, [kind, name, content])
 
+    def rows(self) -> Iterator[Row]:
+        for chunk in self.raw_decisions(_MAX_FETCHED_ROWS):
+            yield from self.with_rewards(chunk)
+
+    # Rows as the tables have them, not checked.
+
+    def raw_decisions(self, size: int) -> Generator[list[Any], None, None]:
+        """The rows of all decisions, ordered by state and id, in lists of at most `size`."""
+        with self._cursor(SELECT_ROWS, [self.experiment]) as cursor:
+            while chunk := cursor.fetchmany(size):
+                yield chunk
+
+    def raw_decisions_of(self, ids: Iterable[str]) -> list[Any]:
+        """The rows of those of these decisions that exist."""
+        sql = f"SELECT {DECISION} FROM {DECISIONS} WHERE d.experiment = ? AND d.id {self.IN}"
+        return self._fetch(sql, [self.experiment, self._list(ids)])
+
+    def raw_updates(self, ids: Iterable[str]) -> list[Any]:
+        """The rows of the tally updates of these decisions, ordered by number."""
+        sql = f"SELECT {EVENT} FROM events WHERE decision {self.IN} ORDER BY number"
+        return self._fetch(sql, [self._list(ids)])
+
+    @abstractmethod
+    def _cursor(self, statement: str, parameters: Sequence[Any]) -> AbstractContextManager[Any]:
+        """Run a statement with many rows, which a cursor fetches."""
+
     def with_rewards(self, rows: Iterable[Any]) -> Iterator[Row]:
         """Decisions with their reward events and tally updates."""
         made = [sql_rows.read_decision(row, self.name) for row in rows]
         ids = [row.id for row in made]
-        sql = f"SELECT {EVENT} FROM events WHERE decision {self.IN} ORDER BY number"
-        found = map(sql_rows.read_update, self._fetch(sql, [self._list(ids)]))
+        found = map(sql_rows.read_update, self.raw_updates(ids))
         updates, rewards = grouped(found, lambda each: each.decision), self.reward_events(ids)
         for row in made:
             yield Row(row, tuple(rewards.get(row.id, ())), tuple(updates.get(row.id, ())))

@@ -130,6 +130,9 @@ class ChainTransaction(ABC):
                 if not self.written.has_vector(self.experiment, *place):
                     new[place] = vector
             made.append((*sql_rows.write_decision(row, seal, vector), self.experiment))
+            if len(rows) == 1:
+                records.append(chain.decision_record(row, seal, vector.digest))
+                continue
             common = (place, row.arm, row.time, row.position, row.origin)
             part = parts.get(common)
             if part is None:
@@ -155,9 +158,12 @@ class ChainTransaction(ABC):
             self.written.add(self.experiment, self._vectors)
 
     def reward_events(self, ids: Iterable[str]) -> dict[str, list[RewardEvent]]:
+        return grouped(map(sql_rows.read_reward, self.raw_rewards(ids)), lambda each: each.decision)
+
+    def raw_rewards(self, ids: Iterable[str]) -> list[Any]:
+        """The rows of the reward events of these decisions, ordered by arrival, not checked."""
         sql = f"SELECT {REWARD}, late FROM rewards WHERE decision {self.IN} ORDER BY arrived, event"
-        rows = self._fetch(sql, [self._list(ids)])
-        return grouped(map(sql_rows.read_reward, rows), lambda each: each.decision)
+        return self._fetch(sql, [self._list(ids)])
 
     def add_reward_events(self, rows: Sequence[RewardEvent]) -> None:
         self._lock_chain()

@@ -6,14 +6,13 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from maillard.decisions.forks import quiesce_during_fork
 from maillard.decisions.stores import schema, sqlite_files
-from maillard.decisions.stores.contract import Row
-from maillard.decisions.stores.sql import SELECT_ROWS, SQLStore, SQLTransaction
+from maillard.decisions.stores.sql import SQLStore, SQLTransaction
 from maillard.decisions.stores.sqlite_transaction import SQLiteTransaction
 from maillard.decisions.stores.vectors import WrittenVectors
 from maillard.decisions.timestamps import system_clock
@@ -320,12 +319,9 @@ class SQLiteStore(SQLStore):
             return sqlite_files.open_read_only(self._path, timeout=self._timeout, isolation_level=None)
         return self._connect(self._name)
 
-    def rows(self, experiment: str) -> Iterator[Row]:
-        """Every decision with its reward events and tally updates, ordered by state and id."""
-        with self.reading(experiment) as transaction:
-            cursor = transaction.connection.execute(SELECT_ROWS, [transaction.experiment])
-            while chunk := cursor.fetchmany(1000):
-                yield from transaction.with_rewards(chunk)
+    def scanning(self, experiment: str) -> AbstractContextManager[SQLTransaction]:
+        """Begin a read-only transaction, which never holds up writers."""
+        return self.reading(experiment)
 
     def scrub(self) -> None:
         """Empty the write-ahead log, so that no erased data is left in it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, closing
 from functools import lru_cache
 from typing import Any
 
@@ -20,6 +21,25 @@ def _for_row_count(statement: str, size: int) -> str:
     start, rest = statement.rsplit("VALUES ", 1)
     values, conflict, clause = rest.partition(" ON CONFLICT")
     return f"{start}VALUES {', '.join([values] * size)}{conflict}{clause}"
+
+
+def insert_rows(
+    connection: sqlite3.Connection, statement: str, rows: Sequence[Sequence[Any]], clause: str = ""
+) -> list[Any]:
+    """Insert rows with few statements, with a clause after the values; return the rows of the statements.
+
+    Every step of a statement releases the interpreter lock and competes with other threads to get it back.
+    One statement with many rows has fewer steps.
+    """
+    found: list[Any] = []
+    start = 0
+    while start < len(rows):
+        # Sizes are powers of two, so that few different statements are prepared and cached.
+        chunk = rows[start : start + min(_MAX_ROWS, 1 << (len(rows) - start).bit_length() - 1)]
+        start += len(chunk)
+        sql = _for_row_count(statement, len(chunk)) + clause
+        found += connection.execute(sql, [value for row in chunk for value in row]).fetchall()
+    return found
 
 
 # The heads of some experiments, with the number and the hash of the last link of each.
@@ -65,24 +85,17 @@ class SQLiteTransaction(SQLTransaction):
     def _fetch(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
         return self.connection.execute(statement, parameters).fetchall()
 
+    def _cursor(self, statement: str, parameters: Sequence[Any]) -> AbstractContextManager[Any]:
+        return closing(self.connection.execute(statement, parameters))
+
     def _execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        # Every step of a statement releases the interpreter lock and competes with other threads to get it
-        # back. One statement with many rows has fewer steps.
         if " VALUES " in statement:
             self._insert(statement, rows, "")
         else:
             self.connection.executemany(statement, rows)
 
     def _insert(self, statement: str, rows: Sequence[Sequence[Any]], clause: str) -> list[Any]:
-        found: list[Any] = []
-        start = 0
-        while start < len(rows):
-            # Sizes are powers of two, so that few different statements are prepared and cached.
-            chunk = rows[start : start + min(_MAX_ROWS, 1 << (len(rows) - start).bit_length() - 1)]
-            start += len(chunk)
-            sql = _for_row_count(statement, len(chunk)) + clause
-            found += self.connection.execute(sql, [value for row in chunk for value in row]).fetchall()
-        return found
+        return insert_rows(self.connection, statement, rows, clause)
 
     def _execute_counted(self, statement: str, parameters: Sequence[Any]) -> int:
         self.connection.execute(statement, parameters)
