@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -89,11 +90,15 @@ def bandit_after(
     values: tuple[float, ...] = (0.0, 1.0),
     sticky: bool = False,
     busy: bool = True,
+    log: Path | None = None,
+    experiment: str = "experiment",
 ) -> Bandit:
     """A bandit with rewards, eligible sets, revisions, late rewards and administrative events."""
     rng, clock = random.Random(1), Clock()
     rule = rule or Reward(low=0, high=1, combine="max")
-    bandit = Bandit(ARMS, spec, reward=rule, clock=clock, seed=3, sticky=sticky)
+    bandit = Bandit(
+        ARMS, spec, reward=rule, clock=clock, seed=3, sticky=sticky, log=log, experiment=experiment
+    )
     open_decisions: list[str] = []
     snapshots: list[Any] = []
     for turn in range(rounds):
