@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from maillard.decisions.columns import MAX_BATCH_ROWS, MAX_BATCH_VALUES
+from maillard.decisions.files.column_batches import column_batches
 from maillard.decisions.files.metadata import read_header, write_header
 from maillard.decisions.files.row_codec import APPLIED, COLUMNS, REWARDS, values_of
 from maillard.decisions.files.table_logs import Table, number_column, open_table, rename_columns
 from maillard.decisions.frames import library_of
 from maillard.decisions.log import DecisionLog
+from maillard.decisions.stores.bulk_columns import OddRows
 from maillard.errors import InvalidValue, MaillardError
 
 METADATA_KEY = "maillard"
 
 Fields: TypeAlias = Mapping[str, Sequence[str]]  # of columns of structs, those fields that are needed
 NO_FIELDS: Fields = MappingProxyType({})
+_T = TypeVar("_T")
 
 
 def pyarrow() -> Any:
@@ -70,8 +73,8 @@ def schema() -> Any:
     return pa.schema(list((column_types() | {"policy": pa.dictionary(pa.int32(), pa.string())}).items()))
 
 
-def batches_of(log: DecisionLog) -> Iterator[Any]:
-    """Yield the table in batches of bounded size."""
+def plain_batches(log: DecisionLog) -> Iterator[Any]:
+    """Yield the table in batches of bounded size, made from rows."""
     pa, columns = pyarrow(), schema()
     buffer: list[tuple[Any, ...]] = []
     size = 0
@@ -90,9 +93,17 @@ def batches_of(log: DecisionLog) -> Iterator[Any]:
         yield batch()
 
 
+def each_batch(log: DecisionLog, use: Callable[[Iterable[Any]], _T]) -> _T:
+    """Return what `use` makes of the batches of the table. It is called a second time if the log is odd."""
+    try:
+        return use(column_batches(log, schema()))
+    except OddRows:
+        return use(plain_batches(log))
+
+
 def to_table(log: DecisionLog) -> Any:
     """Return the log as an Arrow table with its metadata."""
-    table = pyarrow().Table.from_batches(batches_of(log), schema=schema())
+    table = each_batch(log, lambda batches: pyarrow().Table.from_batches(batches, schema=schema()))
     return table.replace_schema_metadata({METADATA_KEY: write_header(log)})
 
 
