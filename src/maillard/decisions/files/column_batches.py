@@ -83,6 +83,10 @@ def _array(values: Any, kind: Any) -> Any:
 
     if isinstance(values, pa.Array):
         return values if values.type == kind else values.cast(kind)
+    if values.dtype.kind == "S":  # ids, which all have the same length
+        data, size = np.ascontiguousarray(values), values.dtype.itemsize
+        offsets = np.arange(0, size * (values.size + 1), size, dtype=np.int32)
+        return pa.StringArray.from_buffers(values.size, pa.py_buffer(offsets), pa.py_buffer(data))
     if values.dtype == np.int64 and kind != pa.int64():
         return pa.array(values).cast(kind)  # a time
     return pa.array(values, kind)

@@ -96,15 +96,20 @@ def _same(expected: object) -> Callable[[Sequence[Any]], NDArray[Any]]:
     return convert
 
 
+WHOLE_RANGES = {
+    "any whole": (-(2**63), 2**63 - 1),
+    "whole": (0, 2**62),
+    "time": (0, END_OF_TIME - 1),
+    "truth": (0, 1),
+}
+"The lowest and the highest value of each type of integers."
+
 _CONVERTERS: Mapping[str, Callable[[Sequence[Any]], NDArray[Any]]] = {
     "text": _objects(str),
     "text?": _objects(str, optional=True),
     "bytes": _objects(bytes),
     "bytes?": _objects(bytes, optional=True),
-    "any whole": _whole(-(2**63), 2**63 - 1),
-    "whole": _whole(0, 2**62),
-    "time": _whole(0, END_OF_TIME - 1),
-    "truth": _whole(0, 1),
+    **{kind: _whole(low, high) for kind, (low, high) in WHOLE_RANGES.items()},
     "real": _finite,
     "real?": _finite_or_null,
     "log": _real(LOG_PROBABILITY_TOLERANCE),

@@ -21,9 +21,9 @@ from maillard.array_types import Bools, Floats, Indices, Ints
 from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE
 from maillard.decisions.log_arrays import REVISION, AppliedArrays, LogArrays, RewardArrays
 from maillard.decisions.reward_rule import Learn
-from maillard.decisions.stores.bulk_columns import Arrays, OddRows, codes_of, columns_of_rows
+from maillard.decisions.stores.bulk_columns import Arrays, OddRows, codes_of
 from maillard.decisions.stores.contract import Row, Transaction, rows_until
-from maillard.decisions.stores.schema import MIGRATIONS
+from maillard.decisions.stores.packed_columns import check_tables, packed_bytes, packed_columns
 from maillard.decisions.stores.sql_rows import DECISION, DECISIONS
 from maillard.decisions.stores.sqlite_transaction import SQLiteTransaction
 from maillard.decisions.stores.vectors import read_arms
@@ -31,20 +31,20 @@ from maillard.decisions.stores.vectors import read_arms
 PART_SIZE = 50_000  # decisions
 _MAX_HELD_CHUNKS = 20
 DECISION_TYPES = {
-    "id": "text", "time": "time", "unit": "text?", "arm": "text", "log_probability": "log",
+    "id": "id", "time": "time", "unit": "text?", "arm": "text", "log_probability": "log",
     "eligible": "empty", "log_probabilities": "empty", "policy_version": "whole", "formula_version": "whole",
     "state": "whole", "epoch": "whole", "cold": "truth", "idempotency_key": "text?", "position": "whole",
     "origin": "text?", "seal": "bytes?", "variant": "any whole",
 }  # fmt: skip
 REWARD_TYPES = {
-    "decision": "text", "event": "text", "value": "real", "at": "time", "arrived": "time", "late": "truth",
+    "decision": "id", "event": "text", "value": "real", "at": "time", "arrived": "time", "late": "truth",
 }  # fmt: skip
 UPDATE_TYPES = {
-    "decision": "text", "number": "whole", "kind": "kind", "time": "time", "arm": "text", "value": "real",
+    "decision": "id", "number": "whole", "kind": "kind", "time": "time", "arm": "text", "value": "real",
     "previous": "real?", "payload": "null",
 }  # fmt: skip
-# Columns that `verify` only checks. An export needs them, too.
-_UNUSED = frozenset({"unit", "eligible", "log_probabilities", "idempotency_key", "position", "seal"})
+# Columns that an export needs, and `verify` does not.
+_ONLY_EXPORTED = frozenset({"unit", "idempotency_key", "position", "event", "at"})
 
 
 class RawRows(NamedTuple):
@@ -142,8 +142,7 @@ class BulkReader:
         self._connection, self._experiment = transaction.connection, transaction.experiment
         if not isinstance(self._connection, sqlite3.Connection):
             raise OddRows("the connection has no bulk reads")
-        if self._fetch("PRAGMA user_version") != [(len(MIGRATIONS),)]:
-            raise OddRows("the tables have another version")
+        check_tables(self._connection)
         self._alone = self._fetch("SELECT count(*) FROM experiments") == [(1,)]
         self._sets: dict[int, tuple[str, ...]] = {}
 
@@ -189,45 +188,44 @@ class BulkReader:
 
     def _chunk(self, after: str | None, last: str, full: bool) -> RawRows:
         """Return the decisions with these ids, in the order of ids; None is before all ids."""
-        sql = f"SELECT {', '.join(DECISION_TYPES)} FROM decisions WHERE experiment = ? AND id <= ?"
-        if after is None:
-            found = self._fetch(f"{sql} ORDER BY id", self._experiment, last)
-        else:
-            found = self._fetch(f"{sql} AND id > ? ORDER BY id", self._experiment, last, after)
-        decisions = columns_of_rows(found, DECISION_TYPES)
-        if not full:
-            decisions = {name: each for name, each in decisions.items() if name not in _UNUSED}
-        ids = decisions["id"].tolist()
-        place = dict(zip(ids, range(len(ids)), strict=True))
-        if len(place) < len(ids):
-            raise OddRows("an id occurs twice")
-        return RawRows(
-            decisions,
-            self._rows_of(place, "rewards", REWARD_TYPES, full),
-            self._rows_of(place, "events", UPDATE_TYPES, full),
-        )
+        source, parameters = "decisions WHERE experiment = ? AND id <= ?", [self._experiment, last]
+        if after is not None:
+            source, parameters = f"{source} AND id > ?", [*parameters, after]
+        decisions = self._columns(DECISION_TYPES, f"{source} ORDER BY id", parameters, full)
+        ids = decisions["id"]
+        if not (ids[1:] > ids[:-1]).all():
+            raise OddRows("ids are not in order")
+        rewards = self._rows_of(ids, "rewards", "event", REWARD_TYPES, full)
+        updates = self._rows_of(ids, "events", "number", UPDATE_TYPES, full)
+        _check_updates(updates)
+        return RawRows(decisions, rewards, updates)
 
-    def _rows_of(self, place: Mapping[str, int], table: str, types: Mapping[str, str], full: bool) -> Arrays:
+    def _columns(
+        self, types: Mapping[str, str], source: str, parameters: Sequence[Any], full: bool = True
+    ) -> Arrays:
+        some = {name: kind for name, kind in types.items() if full or name not in _ONLY_EXPORTED}
+        return packed_columns(self._connection, some, source, parameters)
+
+    def _rows_of(self, ids: Any, table: str, key: str, types: Mapping[str, str], full: bool) -> Arrays:
         """Return the reward events or tally updates of some decisions with consecutive ids."""
-        names, ids = ", ".join(f"t.{name}" for name in types), list(place)
-        if self._alone:
-            index = " INDEXED BY events_by_decision" if table == "events" else ""
-            sql = f"SELECT {names} FROM {table} t{index} WHERE t.decision >= ? AND t.decision <= ?"
-            found = self._fetch(f"{sql} ORDER BY t.decision", ids[0], ids[-1])
-        else:  # most rows between these ids may belong to other experiments
-            joined = f"decisions d CROSS JOIN {table} t ON t.decision = d.id"
-            sql = f"SELECT {names} FROM {joined} WHERE d.experiment = ? AND d.id >= ? AND d.id <= ?"
-            found = self._fetch(f"{sql} ORDER BY d.id", self._experiment, ids[0], ids[-1])
-        columns = columns_of_rows(found, types)
-        columns["row"] = codes_of(columns["decision"], place)
-        if table == "events":
-            _check_updates(columns)
-        if not full:
-            for name in ("decision", "event", "at"):
-                columns.pop(name, None)
-        columns.pop("payload", None)
+        index = " INDEXED BY events_by_decision" if table == "events" else ""
+        parameters: list[Any] = [ids[0].decode(), ids[-1].decode()]
+        among = "decision >= ? AND decision <= ?"
+        if not self._alone:  # most rows between these ids may belong to other experiments
+            mine = "SELECT id FROM decisions WHERE experiment = ? AND id >= ? AND id <= ?"
+            among, parameters = f"decision IN ({mine})", [self._experiment, *parameters]
+        source = f"{table}{index} WHERE {among} ORDER BY decision, {key}"
+        columns = self._columns(types, source, parameters, full)
+        decision = columns.pop("decision")
+        if not (decision[1:] >= decision[:-1]).all():
+            raise OddRows("rows are not in the order of decisions")
+        if np.array_equal(decision, ids):
+            columns["row"] = np.arange(ids.size)
+            return columns
+        place = dict(zip(ids.tolist(), range(ids.size), strict=True))
+        columns["row"] = np.array([place.get(each, -1) for each in decision.tolist()], np.int64)
         if (columns["row"] < 0).any():  # rows of other experiments
-            columns = _moved(columns, np.append(np.arange(len(ids)), -1))
+            columns = _moved(columns, np.append(np.arange(ids.size), -1))
         return columns
 
     def arrays(
@@ -276,16 +274,18 @@ class BulkReader:
     def vectors(self, first: int, last: int) -> VectorTable:
         """Return the distributions of the states from `first` to `last`."""
         within = "experiment = ? AND state >= ? AND state <= ? ORDER BY state, variant"
-        sql = f"SELECT state, variant, arms, data FROM vectors WHERE {within}"
-        found = self._fetch(sql, self._experiment, first, last)
-        types = {"state": "whole", "variant": "any whole", "arms": "any whole", "data": "bytes"}
-        columns = columns_of_rows(found, types)
+        source, parameters = f"vectors WHERE {within}", [self._experiment, first, last]
+        types = {"state": "whole", "variant": "any whole", "arms": "any whole"}
+        columns = self._columns(types, source, parameters)
+        content, lengths = packed_bytes(self._connection, "data", source, parameters)
+        if lengths.size != columns["state"].size:
+            raise OddRows("a vector is NULL")
         lists, code = np.unique(columns["arms"], return_inverse=True)
         sets = [self._arm_list(each) for each in lists.tolist()]
         width = np.array([len(each) for each in sets], np.int64)[code]
         return VectorTable(
             columns["state"], columns["variant"], code, sets, np.cumsum(width),
-            _decode(columns["data"].tolist(), 8 * width),
+            _decode(content, lengths, 8 * width),
         )  # fmt: skip
 
     def _arm_list(self, arms: int) -> tuple[str, ...]:
@@ -310,19 +310,23 @@ def _check_updates(columns: Arrays) -> None:
         raise OddRows("updates of a decision are not in order")
 
 
-def _decode(data: Sequence[bytes], sizes: Ints) -> Floats:
+def _decode(content: bytes, lengths: Ints, sizes: Ints) -> Floats:
     """Return the log probabilities of vectors, which may be compressed, one after the other."""
-    if list(map(len, data)) != sizes.tolist():
+    if not np.array_equal(lengths, sizes):
+        ends = np.cumsum(lengths)
         try:
             data = [
-                each if len(each) == size else zlib.decompressobj().decompress(each, size + 1)
-                for each, size in zip(data, sizes.tolist(), strict=True)
+                content[end - length : end]
+                if length == size
+                else zlib.decompressobj().decompress(content[end - length : end], size + 1)
+                for end, length, size in zip(ends.tolist(), lengths.tolist(), sizes.tolist(), strict=True)
             ]
         except zlib.error as error:
             raise OddRows("log probabilities cannot be decompressed") from error
         if list(map(len, data)) != sizes.tolist():
             raise OddRows("a vector has another length")
-    logs = np.frombuffer(b"".join(data), "<f8").astype(np.float64, copy=False)
+        content = b"".join(data)
+    logs = np.frombuffer(content, "<f8").astype(np.float64, copy=False)
     if not (logs <= LOG_PROBABILITY_TOLERANCE).all():
         raise OddRows("a log probability is out of range")
     return logs
@@ -371,7 +375,7 @@ class _RowReader:
 
     def read(self, places: Ints) -> Iterable[Row]:
         """Return the rows at these positions, in their order."""
-        ids = self._ids[places].tolist()
+        ids = [each.decode() for each in self._ids[places].tolist()]
         transaction = self._transaction
         sql = f"SELECT {DECISION} FROM {DECISIONS} WHERE d.experiment = ? AND d.id {transaction.IN}"
         found = transaction.connection.execute(
