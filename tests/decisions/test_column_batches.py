@@ -160,4 +160,6 @@ def test_damage_is_reported_as_by_rows(tmp_path, damage) -> None:
         with pytest.raises(InvalidLog) as found:
             write_log(log, tmp_path / "log.parquet")
         assert str(found.value) == str(expected.value)
-    assert [each.name for each in tmp_path.iterdir() if "parquet" in each.name or "maillard" in each.name] == []
+    assert [
+        each.name for each in tmp_path.iterdir() if "parquet" in each.name or "maillard" in each.name
+    ] == []

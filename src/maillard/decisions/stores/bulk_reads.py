@@ -23,7 +23,7 @@ from maillard.decisions.log_arrays import REVISION, AppliedArrays, LogArrays, Re
 from maillard.decisions.reward_rule import Learn
 from maillard.decisions.stores.bulk_columns import Arrays, OddRows, codes_of
 from maillard.decisions.stores.contract import Row, Transaction, rows_until
-from maillard.decisions.stores.packed_columns import check_tables, packed_bytes, packed_columns
+from maillard.decisions.stores.packed_columns import check_tables, packed_columns
 from maillard.decisions.stores.sql_rows import DECISION, DECISIONS
 from maillard.decisions.stores.sqlite_transaction import SQLiteTransaction
 from maillard.decisions.stores.vectors import read_arms
@@ -191,22 +191,22 @@ class BulkReader:
         source, parameters = "decisions WHERE experiment = ? AND id <= ?", [self._experiment, last]
         if after is not None:
             source, parameters = f"{source} AND id > ?", [*parameters, after]
-        decisions = self._columns(DECISION_TYPES, f"{source} ORDER BY id", parameters, full)
+        decisions = self._columns(DECISION_TYPES, source, parameters, "id", full)
         ids = decisions["id"]
         if not (ids[1:] > ids[:-1]).all():
             raise OddRows("ids are not in order")
-        rewards = self._rows_of(ids, "rewards", "event", REWARD_TYPES, full)
-        updates = self._rows_of(ids, "events", "number", UPDATE_TYPES, full)
+        rewards = self._rows_of(ids, "rewards", "decision, event", REWARD_TYPES, full)
+        updates = self._rows_of(ids, "events", "decision, experiment, number", UPDATE_TYPES, full)
         _check_updates(updates)
         return RawRows(decisions, rewards, updates)
 
     def _columns(
-        self, types: Mapping[str, str], source: str, parameters: Sequence[Any], full: bool = True
+        self, types: Mapping[str, str], source: str, parameters: Sequence[Any], order: str, full: bool = True
     ) -> Arrays:
         some = {name: kind for name, kind in types.items() if full or name not in _ONLY_EXPORTED}
-        return packed_columns(self._connection, some, source, parameters)
+        return packed_columns(self._connection, some, source, parameters, order)
 
-    def _rows_of(self, ids: Any, table: str, key: str, types: Mapping[str, str], full: bool) -> Arrays:
+    def _rows_of(self, ids: Any, table: str, order: str, types: Mapping[str, str], full: bool) -> Arrays:
         """Return the reward events or tally updates of some decisions with consecutive ids."""
         index = " INDEXED BY events_by_decision" if table == "events" else ""
         parameters: list[Any] = [ids[0].decode(), ids[-1].decode()]
@@ -214,8 +214,7 @@ class BulkReader:
         if not self._alone:  # most rows between these ids may belong to other experiments
             mine = "SELECT id FROM decisions WHERE experiment = ? AND id >= ? AND id <= ?"
             among, parameters = f"decision IN ({mine})", [self._experiment, *parameters]
-        source = f"{table}{index} WHERE {among} ORDER BY decision, {key}"
-        columns = self._columns(types, source, parameters, full)
+        columns = self._columns(types, f"{table}{index} WHERE {among}", parameters, order, full)
         decision = columns.pop("decision")
         if not (decision[1:] >= decision[:-1]).all():
             raise OddRows("rows are not in the order of decisions")
@@ -273,19 +272,18 @@ class BulkReader:
 
     def vectors(self, first: int, last: int) -> VectorTable:
         """Return the distributions of the states from `first` to `last`."""
-        within = "experiment = ? AND state >= ? AND state <= ? ORDER BY state, variant"
-        source, parameters = f"vectors WHERE {within}", [self._experiment, first, last]
-        types = {"state": "whole", "variant": "any whole", "arms": "any whole"}
-        columns = self._columns(types, source, parameters)
-        content, lengths = packed_bytes(self._connection, "data", source, parameters)
-        if lengths.size != columns["state"].size:
-            raise OddRows("a vector is NULL")
+        source = "vectors WHERE experiment = ? AND state >= ? AND state <= ?"
+        types = {
+            "state": "whole", "variant": "any whole", "arms": "any whole", "data": "bytes",
+            "length(data)": "whole",
+        }  # fmt: skip
+        columns = self._columns(types, source, [self._experiment, first, last], "state, variant")
         lists, code = np.unique(columns["arms"], return_inverse=True)
         sets = [self._arm_list(each) for each in lists.tolist()]
         width = np.array([len(each) for each in sets], np.int64)[code]
         return VectorTable(
             columns["state"], columns["variant"], code, sets, np.cumsum(width),
-            _decode(content, lengths, 8 * width),
+            _decode(columns["data"].tobytes(), columns["length(data)"], 8 * width),
         )  # fmt: skip
 
     def _arm_list(self, arms: int) -> tuple[str, ...]:

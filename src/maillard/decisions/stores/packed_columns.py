@@ -11,7 +11,7 @@ The tables must be STRICT, so that the types of the values are known. Values are
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,51 +39,68 @@ def check_tables(connection: sqlite3.Connection) -> None:
 
 
 def packed_columns(
-    connection: sqlite3.Connection, types: Mapping[str, str], source: str, parameters: Sequence[Any]
+    connection: sqlite3.Connection,
+    types: Mapping[str, str],
+    source: str,
+    parameters: Sequence[Any],
+    order: str,
 ) -> Arrays:
-    """Return columns of the rows that a query finds. `source` follows FROM, and includes the order.
+    """Return columns of the rows that a query finds. `source` follows FROM.
 
-    The types are those of `bulk_columns`, and "id": ids as bytes. The columns of types "empty", "null" and
-    "bytes?" are checked, but not returned.
+    Names may be expressions. The types are those of `bulk_columns`, and "id" for ids, as bytes. Columns of
+    type "bytes" are joined: one array of all bytes. Those of types "empty", "null" and "bytes?" are
+    only checked. The rows are in the order in which SQLite reads them, which should be `order`: the caller must
+    check that.
     """
-    rows = f"(SELECT {', '.join(types)} FROM {source})"
-    terms = {name: _TERMS.get(kind, "group_concat({0})").format(name) for name, kind in types.items()}
-    sql = f"SELECT count(*), {', '.join(terms.values())} FROM {rows}"
-    ((n, *found),) = connection.execute(sql, parameters).fetchall()
-    packed = dict(zip(types, found, strict=True))
+
+    def fetch(terms: Iterable[str]) -> Any:
+        sql = f"SELECT {', '.join(terms)} FROM {source}"
+        (found,) = connection.execute(sql, parameters).fetchall()
+        return found
+
+    n, *found = fetch(["count(*)", *(_term(name, kind) for name, kind in types.items())])
     if n == 0:
         return {name: np.zeros(0, _DTYPES.get(kind, np.int64)) for name, kind in types.items()}
-    # A column of floats that are all NULL need not be read.
-    floats = {name: kind for name, kind in types.items() if kind in _FLOATS and packed[name]}
+    packed = dict(zip(types, found, strict=True))
     columns: Arrays = {}
+    # Of these, the query has counted the values that are not NULL. Often, there are none.
+    floats = {name: kind for name, kind in types.items() if kind in _FLOATS and packed[name]}
     if floats:
-        sql = f"SELECT {', '.join(floats)} FROM {source}"
+        sql = f"SELECT {', '.join(floats)} FROM {source} ORDER BY {order}"
         columns = columns_of_rows(connection.execute(sql, parameters).fetchall(), floats)
+    texts = [name for name, kind in types.items() if kind == "text?" and packed[name]]
+    if texts:
+        terms = [f"group_concat(coalesce({name}, ''), {_NUL})" for name in texts]
+        found = fetch([*terms, *(f"coalesce(sum({name} = ''), 0)" for name in texts)])
+        if any(found[len(texts) :]):
+            raise OddRows("a text is empty")
+        columns |= {name: _texts(each, n, optional=True) for name, each in zip(texts, found, strict=False)}
     for name, kind in types.items():
-        if kind == "real?" and name not in floats:
-            columns[name] = np.full(n, np.nan)
-        elif kind not in _FLOATS:
-            values = _unpacked(packed[name], kind, n)
-            if values is not None:
-                columns[name] = values
-    if any(each.size != n for each in columns.values()):
+        if name not in columns and (values := _unpacked(packed[name], kind, n)) is not None:
+            columns[name] = values
+    if any(each.size != n for name, each in columns.items() if types[name] != "bytes"):
         raise OddRows("a value is NULL")
     return columns
 
 
-# What a query returns of each column; whole numbers are separated by commas.
+def _term(name: str, kind: str) -> str:
+    """Return what a query returns of a column; whole numbers are separated by commas."""
+    return _TERMS.get(kind, "group_concat({0})").format(name)
+
+
 _TERMS = {
     "id": f"group_concat({{0}}, {_NUL})",
     "text": f"group_concat({{0}}, {_NUL})",
     "kind": f"group_concat({{0}}, {_NUL})",
-    "text?": f"group_concat(coalesce({{0}}, ''), {_NUL}) || {_NUL} || coalesce(sum({{0}} = ''), 0)",
+    "text?": "count({0})",
+    "bytes": "CAST(group_concat({0}, '') AS BLOB)",
     "bytes?": "0",
     "empty": "sum({0} <> '') + sum({0} IS NULL)",
     "null": "count({0})",
     **dict.fromkeys(_FLOATS, "count({0})"),
 }
 _DTYPES: Mapping[str, Any] = {
-    "id": f"S{_ID_SIZE}", "text": object, "text?": object, **dict.fromkeys(_FLOATS, np.float64)
+    "id": f"S{_ID_SIZE}", "text": object, "text?": object, "bytes": np.uint8, **dict.fromkeys(_FLOATS, np.float64)
 }  # fmt: skip
 
 
@@ -93,14 +110,20 @@ def _unpacked(packed: Any, kind: str, n: int) -> NDArray[Any] | None:
         if packed != 0:
             raise OddRows("a column that should be empty is not")
         return None
+    if kind == "real?":
+        return np.full(n, np.nan)
+    if kind == "text?":
+        return np.full(n, None, object)
+    if kind == "bytes":
+        return np.frombuffer(packed or b"", np.uint8)
     if not isinstance(packed, str):
         if packed is None or n > 1:
             raise OddRows("a value is NULL")
         packed = str(packed)
     if kind == "id":
         return _ids(packed, n)
-    if kind in ("text", "text?"):
-        return _texts(packed, kind, n)
+    if kind == "text":
+        return _texts(packed, n)
     if kind == "kind":
         return _kinds(packed, n)
     found = np.fromstring(packed, np.int64, sep=",")
@@ -120,14 +143,12 @@ def _ids(packed: str, n: int) -> NDArray[Any]:
     return np.ascontiguousarray(table[:, :-1]).view(f"S{_ID_SIZE}").ravel()
 
 
-def _texts(packed: str, kind: str, n: int) -> NDArray[Any]:
+def _texts(packed: str, n: int, *, optional: bool = False) -> NDArray[Any]:
     values: list[Any] = packed.split("\0")
-    if kind == "text?" and values.pop() != "0":
-        raise OddRows("a text is empty")
     if len(values) != n:
         raise OddRows("a text contains NUL, or is NULL")
-    if kind == "text?":
-        values = [None] * n if len(packed) == n + 1 else [each or None for each in values]
+    if optional:
+        values = [each or None for each in values]
     found = np.empty(n, object)
     found[:] = values
     return found
@@ -142,16 +163,3 @@ def _kinds(packed: str, n: int) -> NDArray[Any]:
         return np.array([codes[each] for each in packed.split("\0")], np.int64)
     except KeyError:
         raise OddRows("an update has another kind") from None
-
-
-def packed_bytes(
-    connection: sqlite3.Connection, column: str, source: str, parameters: Sequence[Any]
-) -> tuple[bytes, NDArray[np.int64]]:
-    """Return the values of a column of bytes, one after the other, and their lengths."""
-    joined = f"CAST(group_concat({column}, '') AS BLOB), group_concat(length({column}))"
-    sql = f"SELECT {joined} FROM (SELECT {column} FROM {source})"
-    ((content, lengths),) = connection.execute(sql, parameters).fetchall()
-    found = np.fromstring(str(lengths or ""), np.int64, sep=",")
-    if len(content or b"") != found.sum():
-        raise OddRows("the values of a column have other lengths")
-    return content or b"", found
