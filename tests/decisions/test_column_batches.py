@@ -86,7 +86,7 @@ def test_one_arm_and_many_arms(tmp_path) -> None:
     for count in (1, 100):  # the vectors of 100 arms are compressed
         arms = [f"arm {i}" for i in range(count)]
         with Bandit(arms, "ms+:booster=8", reward=Reward(low=0, high=1), log=tmp_path / f"{count}.db") as it:
-            for decision in it.choose(size=5) + [it.choose(eligible=arms[:1])]:
+            for decision in [*it.choose(size=5), it.choose(eligible=arms[:1])]:
                 it.reward(decision.id, 0.5)
                 it.choose("somebody", idempotency_key=f"key of {decision.id}")
         with read_log(tmp_path / f"{count}.db") as log:

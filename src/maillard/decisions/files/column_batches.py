@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -113,7 +113,7 @@ def _offsets(counts: Ints) -> Any:
     return pa.array(np.concatenate([[0], np.cumsum(counts)]).astype(np.int32))
 
 
-def _lists(items: Arrays, fields: Sequence[str], n: int, kind: Any) -> Any:
+def _lists(items: Arrays, fields: Iterable[str], n: int, kind: Any) -> Any:
     """Return lists of structs: for each of n rows, the items that have its position in `row`."""
     import pyarrow as pa
 

@@ -22,7 +22,12 @@ from maillard.decisions.log import DecisionLog
 from maillard.errors import InvalidValue
 
 _MAX_PART_ROWS = 1_000_000  # a part is read by one worker
-_OPTIONS: dict[str, Any] = {"compression": "zstd"}
+# Dictionaries only for columns with few different values: they make other columns larger, and take longer.
+_REPEATED = [
+    "experiment", "arm", "eligible.list.element", "policy", "policy_version", "formula_version", "epoch",
+    "cold", "position", "rewards.list.element.event", "applied.list.element.kind",
+]  # fmt: skip
+_OPTIONS: dict[str, Any] = {"compression": "zstd", "use_dictionary": _REPEATED}
 
 
 def write(log: DecisionLog, path: Path) -> WriteResult:

@@ -152,7 +152,7 @@ class BulkReader:
     def raw_rows(self, *, full: bool = True, size: int = PART_SIZE) -> Iterator[RawRows]:
         """Yield parts of the log, ordered by state and id. Without `full`, some columns are only checked."""
         bounds = self._bounds(size)
-        lowest = np.minimum.accumulate([state for _, state in bounds][::-1])[::-1] if bounds else []
+        lowest = np.minimum.accumulate(np.array([state for _, state in bounds], np.int64)[::-1])[::-1]
         held: list[RawRows] = []
         for place, (last, _) in enumerate(bounds):
             held.append(self._chunk(bounds[place - 1][0] if place else None, last, full))
@@ -261,7 +261,7 @@ class BulkReader:
             log_probabilities=vectors.log_probabilities,
             log_probability=decisions["log_probability"],
             cold=decisions["cold"] == 1,
-            repeated=np.not_equal(decisions["origin"], None),
+            repeated=np.array([each is not None for each in decisions["origin"]], np.bool_),
             rewards=RewardArrays(rewards["row"], rewards["value"], rewards["arrived"], rewards["late"] == 1),
             applied=AppliedArrays(
                 updates["row"], updates["number"], updates["kind"], updates["time"],

@@ -1,8 +1,8 @@
 """Columns of SQLite tables as arrays, without a Python object for each value.
 
-SQLite joins the values of a column into one text (`group_concat`), in one step that holds no interpreter lock.
-Parsing the text takes a fraction of the time that a row of objects takes. Floats are fetched as objects: SQLite's
-texts of floats are not exact.
+SQLite joins the values of a column into one text (`group_concat`), in one step without the interpreter lock.
+Parsing the text takes a fraction of the time that making objects takes. Floats are fetched as objects,
+because SQLite's texts of floats are not exact.
 
 The tables must be STRICT, so that the types of the values are known. Values are checked as in `bulk_columns`:
 `OddRows` means that the rows must be read one by one.
@@ -11,7 +11,7 @@ The tables must be STRICT, so that the types of the values are known. Values are
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,8 @@ from maillard.decisions.stores.schema import MIGRATIONS
 _NUL = "char(0)"  # no name contains it
 _ID_SIZE = 36
 _FLOATS = {"real", "real?", "log"}
+_ONLY_CHECKED = {"empty", "null", "bytes?"}
+_ALL_NULL = {"real?": np.nan, "text?": None}
 _TABLES = ("decisions", "rewards", "events", "vectors", "arm_lists")
 
 
@@ -48,8 +50,8 @@ def packed_columns(
     """Return columns of the rows that a query finds. `source` follows FROM.
 
     Names may be expressions. The types are those of `bulk_columns`, and "id" for ids, as bytes. Columns of
-    type "bytes" are joined: one array of all bytes. Those of types "empty", "null" and "bytes?" are
-    only checked. The rows are in the order in which SQLite reads them, which should be `order`: the caller must
+    type "bytes" are joined: one array of all bytes. Those of types "empty", "null" and "bytes?" are only
+    checked. The rows are in the order in which SQLite reads them, which should be `order`: the caller must
     check that.
     """
 
@@ -100,34 +102,28 @@ _TERMS = {
     **dict.fromkeys(_FLOATS, "count({0})"),
 }
 _DTYPES: Mapping[str, Any] = {
-    "id": f"S{_ID_SIZE}", "text": object, "text?": object, "bytes": np.uint8, **dict.fromkeys(_FLOATS, np.float64)
+    "id": f"S{_ID_SIZE}", "text": object, "text?": object, "bytes": np.uint8,
+    **dict.fromkeys(_FLOATS, np.float64),
 }  # fmt: skip
 
 
 def _unpacked(packed: Any, kind: str, n: int) -> NDArray[Any] | None:
     """Return the n values of a column; None if the column is only checked."""
-    if kind in ("empty", "null", "bytes?"):
+    if kind in _ONLY_CHECKED:
         if packed != 0:
             raise OddRows("a column that should be empty is not")
         return None
-    if kind == "real?":
-        return np.full(n, np.nan)
-    if kind == "text?":
-        return np.full(n, None, object)
-    if kind == "bytes":
-        return np.frombuffer(packed or b"", np.uint8)
-    if not isinstance(packed, str):
-        if packed is None or n > 1:
-            raise OddRows("a value is NULL")
-        packed = str(packed)
-    if kind == "id":
-        return _ids(packed, n)
-    if kind == "text":
-        return _texts(packed, n)
-    if kind == "kind":
-        return _kinds(packed, n)
+    if kind in _ALL_NULL:
+        return np.full(n, _ALL_NULL[kind])
+    if packed is None or kind in _FLOATS:
+        raise OddRows("a value is NULL")
+    if kind in WHOLE_RANGES:
+        return _whole(packed, n, *WHOLE_RANGES[kind])
+    return _UNPACK[kind](packed, n)
+
+
+def _whole(packed: str, n: int, low: int, high: int) -> NDArray[Any]:
     found = np.fromstring(packed, np.int64, sep=",")
-    low, high = WHOLE_RANGES[kind]
     if found.size != n or not (low <= found.min() and found.max() <= high):
         raise OddRows("an integer is missing or out of range")
     return found
@@ -163,3 +159,11 @@ def _kinds(packed: str, n: int) -> NDArray[Any]:
         return np.array([codes[each] for each in packed.split("\0")], np.int64)
     except KeyError:
         raise OddRows("an update has another kind") from None
+
+
+_UNPACK: Mapping[str, Callable[[Any, int], NDArray[Any]]] = {
+    "id": _ids,
+    "text": _texts,
+    "kind": _kinds,
+    "bytes": lambda packed, _: np.frombuffer(packed, np.uint8),
+}
