@@ -9,20 +9,21 @@ which is the reference.
 
 from __future__ import annotations
 
+import json
 import sqlite3
-import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from maillard.array_types import Bools, Floats, Indices, Ints
-from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE
+from maillard.array_types import Ints
+from maillard.decisions.chain import ID_SIZE, id_text
 from maillard.decisions.log_arrays import REVISION, AppliedArrays, LogArrays, RewardArrays
 from maillard.decisions.reward_rule import Learn
 from maillard.decisions.stores.bulk_columns import Arrays, OddRows, codes_of, columns_of_rows
+from maillard.decisions.stores.bulk_vectors import VectorTable, decode
 from maillard.decisions.stores.contract import Row, Transaction, rows_until
+from maillard.decisions.stores.raw_rows import RawRows, moved
 from maillard.decisions.stores.schema import MIGRATIONS
 from maillard.decisions.stores.sql_rows import DECISION, DECISIONS
 from maillard.decisions.stores.sqlite_transaction import SQLiteTransaction
@@ -30,6 +31,7 @@ from maillard.decisions.stores.vectors import read_arms
 
 PART_SIZE = 50_000  # decisions
 _MAX_HELD_CHUNKS = 20
+_MAX_SURPLUS, _MIN_SURPLUS = 3, 1_000  # rows that are read without need, rather than chosen one by one
 DECISION_TYPES = {
     "id": "text", "time": "time", "unit": "text?", "arm": "text", "log_probability": "log",
     "eligible": "empty", "log_probabilities": "empty", "policy_version": "whole", "formula_version": "whole",
@@ -45,88 +47,6 @@ UPDATE_TYPES = {
 }  # fmt: skip
 # Columns that `verify` only checks. An export needs them, too.
 _UNUSED = frozenset({"unit", "eligible", "log_probabilities", "idempotency_key", "position", "seal"})
-
-
-class RawRows(NamedTuple):
-    """Decisions with their reward events and tally updates, as columns of the tables."""
-
-    decisions: Arrays
-    rewards: Arrays
-    "With a column `row`: the position of the decision. Sorted by it."
-    updates: Arrays
-    "With a column `row`, sorted by it and by number."
-
-    def __len__(self) -> int:
-        return len(self.decisions["id"])
-
-    def take(self, order: Indices) -> RawRows:
-        """Return the decisions at these positions, in this order."""
-        place = np.full(len(self), -1)
-        place[order] = np.arange(order.size)
-        decisions = {name: each[order] if each.size else each for name, each in self.decisions.items()}
-        return RawRows(decisions, _moved(self.rewards, place), _moved(self.updates, place))
-
-    def part(self, start: int, end: int) -> RawRows:
-        """Return the decisions from position `start` to before `end`."""
-        decisions = {name: each[start:end] for name, each in self.decisions.items()}
-        rest = []
-        for columns in self[1:]:
-            first, last = np.searchsorted(columns["row"], [start, end])
-            some = {name: each[first:last] for name, each in columns.items()}
-            rest.append({**some, "row": some["row"] - start})
-        return RawRows(decisions, *rest)
-
-    @classmethod
-    def merged(cls, parts: Sequence[RawRows]) -> RawRows:
-        """Return the rows of all parts, sorted by state. Their ids must be in order."""
-        joined = parts[0]
-        if len(parts) > 1:
-            starts = np.cumsum([0, *(len(part) for part in parts)]).tolist()
-            shifted = [
-                (part.decisions, *({**each, "row": each["row"] + start} for each in part[1:]))
-                for part, start in zip(parts, starts, strict=False)
-            ]
-            joined = cls(
-                *(
-                    {name: np.concatenate([each[name] for each in some]) for name in some[0]}
-                    for some in zip(*shifted, strict=True)
-                )
-            )
-        state = joined.decisions["state"]
-        if (state[1:] >= state[:-1]).all():
-            return joined
-        return joined.take(np.argsort(state, kind="stable"))  # ids remain in order within a state
-
-    def without_later(self, number: int, end: int | None, learn: Learn) -> RawRows:
-        """Return the rows as they were after the event with this number, as `contract.rows_until` does."""
-        kept = self.decisions["state"] <= number
-        rewards, updates = self.rewards, self.updates
-        if end is not None:
-            later = np.zeros(len(self), np.bool_)
-            if learn != "on_close":
-                first = np.diff(updates["row"], prepend=-1) != 0
-                later[updates["row"][first]] = updates["number"][first] > number
-            if learn == "provisional":
-                kept &= ~later
-            timely = (rewards["arrived"] < end) & ((rewards["late"] == 1) | ~later[rewards["row"]])
-            rewards, updates = _filtered(rewards, timely), _filtered(updates, updates["number"] <= number)
-        found = RawRows(self.decisions, rewards, updates)
-        return found if kept.all() else found.take(np.flatnonzero(kept))
-
-
-def _filtered(columns: Arrays, kept: Bools) -> Arrays:
-    return (
-        columns if kept.all() else {name: each[kept] if each.size else each for name, each in columns.items()}
-    )
-
-
-def _moved(columns: Arrays, place: Ints) -> Arrays:
-    """Replace the positions of decisions, and leave out the rows of those with position -1."""
-    row = place[columns["row"]]
-    order = np.flatnonzero(row >= 0)
-    if (np.diff(row[order]) < 0).any():
-        order = order[np.argsort(row[order], kind="stable")]
-    return {name: each[order] if each.size else each for name, each in ({**columns, "row": row}).items()}
 
 
 class BulkReader:
@@ -149,6 +69,16 @@ class BulkReader:
 
     def _fetch(self, statement: str, *parameters: Any) -> list[Any]:
         return self._connection.execute(statement, parameters).fetchall()
+
+    def file(self) -> str | None:
+        """The absolute path of the database."""
+        found = self._fetch("SELECT file FROM pragma_database_list WHERE name = 'main'")
+        return found[0][0] or None if found else None
+
+    def count_decisions(self) -> int:
+        """The number of decisions of the experiment."""
+        ((count,),) = self._fetch("SELECT count(*) FROM decisions WHERE experiment = ?", self._experiment)
+        return int(count)
 
     def raw_rows(self, *, full: bool = True, size: int = PART_SIZE) -> Iterator[RawRows]:
         """Yield parts of the log, ordered by state and id. Without `full`, some columns are only checked."""
@@ -227,7 +157,7 @@ class BulkReader:
                 columns.pop(name, None)
         columns.pop("payload", None)
         if (columns["row"] < 0).any():  # rows of other experiments
-            columns = _moved(columns, np.append(np.arange(len(ids)), -1))
+            columns = moved(columns, np.append(np.arange(len(ids)), -1))
         return columns
 
     def arrays(
@@ -275,9 +205,20 @@ class BulkReader:
 
     def vectors(self, first: int, last: int) -> VectorTable:
         """Return the distributions of the states from `first` to `last`."""
-        within = "experiment = ? AND state >= ? AND state <= ? ORDER BY state, variant"
+        return self._vectors("state >= ? AND state <= ?", first, last)
+
+    def vectors_of(self, states: Ints) -> VectorTable:
+        """Return the distributions of these states, and maybe of others."""
+        first, last = int(states.min()), int(states.max())
+        if last - first <= _MAX_SURPLUS * states.size + _MIN_SURPLUS:
+            return self.vectors(first, last)
+        chosen = json.dumps(np.unique(states).tolist())
+        return self._vectors(f"state {self.transaction.IN}", chosen)
+
+    def _vectors(self, which: str, *parameters: Any) -> VectorTable:
+        within = f"experiment = ? AND {which} ORDER BY state, variant"
         sql = f"SELECT state, variant, arms, data FROM vectors WHERE {within}"
-        found = self._fetch(sql, self._experiment, first, last)
+        found = self._fetch(sql, self._experiment, *parameters)
         types = {"state": "whole", "variant": "any whole", "arms": "any whole", "data": "bytes"}
         columns = columns_of_rows(found, types)
         lists, code = np.unique(columns["arms"], return_inverse=True)
@@ -285,8 +226,32 @@ class BulkReader:
         width = np.array([len(each) for each in sets], np.int64)[code]
         return VectorTable(
             columns["state"], columns["variant"], code, sets, np.cumsum(width),
-            _decode(columns["data"].tolist(), 8 * width),
+            decode(columns["data"].tolist(), 8 * width),
         )  # fmt: skip
+
+    def events_between(self, first: int, end: int, columns: Iterable[str]) -> list[Any]:
+        """Return the events with the numbers from `first` to before `end`, in order."""
+        within = "experiment = ? AND number >= ? AND number < ? ORDER BY number"
+        sql = f"SELECT {', '.join(columns)} FROM events WHERE {within}"
+        return self._fetch(sql, self._experiment, first, end)
+
+    def rows_with_ids(
+        self, table: str, columns: Iterable[str], keys: Sequence[bytes], ids: Callable[[], Iterable[str]]
+    ) -> list[Any]:
+        """Return the decisions, or the reward events of the decisions, with these ids, and maybe others.
+
+        `keys` begin with the bytes of the ids; `ids` returns them as text.
+        """
+        key, mine, parameters = "decision", "", list[Any]()
+        if table == "decisions":
+            key, mine, parameters = "id", "experiment = ? AND ", [self._experiment]
+        sql = f"SELECT {', '.join(columns)} FROM {table} WHERE {mine}{key}"
+        first, last = (id_text(each[:ID_SIZE]) for each in (min(keys), max(keys)))
+        limit = _MAX_SURPLUS * len(keys) + _MIN_SURPLUS
+        found = self._fetch(f"{sql} >= ? AND {key} <= ? LIMIT ?", *parameters, first, last, limit)
+        if len(found) == limit:  # most of them are others
+            found = self._fetch(f"{sql} {self.transaction.IN}", *parameters, json.dumps(list(ids())))
+        return found
 
     def _arm_list(self, arms: int) -> tuple[str, ...]:
         if arms not in self._sets:
@@ -308,56 +273,6 @@ def _check_updates(columns: Arrays) -> None:
     row, number = columns["row"], columns["number"]
     if ((row[1:] == row[:-1]) & (number[1:] <= number[:-1])).any():
         raise OddRows("updates of a decision are not in order")
-
-
-def _decode(data: Sequence[bytes], sizes: Ints) -> Floats:
-    """Return the log probabilities of vectors, which may be compressed, one after the other."""
-    if list(map(len, data)) != sizes.tolist():
-        try:
-            data = [
-                each if len(each) == size else zlib.decompressobj().decompress(each, size + 1)
-                for each, size in zip(data, sizes.tolist(), strict=True)
-            ]
-        except zlib.error as error:
-            raise OddRows("log probabilities cannot be decompressed") from error
-        if list(map(len, data)) != sizes.tolist():
-            raise OddRows("a vector has another length")
-    logs = np.frombuffer(b"".join(data), "<f8").astype(np.float64, copy=False)
-    if not (logs <= LOG_PROBABILITY_TOLERANCE).all():
-        raise OddRows("a log probability is out of range")
-    return logs
-
-
-@dataclass(frozen=True, eq=False)
-class VectorTable:
-    """Distributions, sorted by state and variant."""
-
-    state: Ints
-    variant: Ints
-    eligible: Ints
-    "Index in `eligible_sets`."
-    eligible_sets: list[tuple[str, ...]]
-    ends: Ints
-    "Where each vector ends in `log_probabilities`."
-    log_probabilities: Floats
-
-    def find(self, state: Ints, variant: Ints) -> Ints:
-        """Return the index of each of these vectors; raise OddRows if one is missing."""
-        if not self.state.size:
-            raise OddRows("vectors are missing")
-        if (self.state[1:] > self.state[:-1]).all():
-            found = np.searchsorted(self.state, state)
-        else:
-            # Make one number of both.
-            variants, code = np.unique(self.variant, return_inverse=True)
-            states = np.unique(self.state)
-            key = np.searchsorted(states, self.state) * variants.size + code
-            wanted = np.searchsorted(states, state) * variants.size + np.searchsorted(variants, variant)
-            found = np.searchsorted(key, wanted)
-        found = np.minimum(found, self.state.size - 1)
-        if (self.state[found] != state).any() or (self.variant[found] != variant).any():
-            raise OddRows("vectors are missing")
-        return found
 
 
 class _RowReader:
