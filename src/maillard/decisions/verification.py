@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from maillard.decisions.audit import Audit, Score, Verdict
-from maillard.decisions.chain_verification import ChainReport, check_anchor, check_chain
+from maillard.decisions.chain_process import ChainResult, check_log_chain, started_chain_process
+from maillard.decisions.chain_verification import ChainReport, check_anchor
 from maillard.decisions.columns import columns_of
 from maillard.decisions.decision import Decision
 from maillard.decisions.events import Event, Reset, Restore, Simulate
@@ -127,18 +128,18 @@ def verify(
     simulations = [event for event in opened.events if isinstance(event, Simulate)]
     found.seeded = any(event.seed is not None for event in simulations)
     found.simulated_clock = any(event.clock for event in simulations)
-    audit = Audit()
     with nullcontext() if opened is log else opened:
         if opened.read_chain is not None:
-            found.chain = check_chain(opened.read_chain, found.add_problem, expected)
+            with started_chain_process(opened, expected) as process:
+                if process is None:
+                    _add_chain(found, check_log_chain(opened, expected))
+                audit = _check_all_rows(opened, found)
+                if process is not None:
+                    _add_chain(found, process.result() or check_log_chain(opened, expected))
         elif expected is not None:
             raise InvalidValue("anchor", anchor, f"a log in a store; {opened.source} has no hash chain")
-        if opened.foreign or not opened.selection.selects_all:
-            _audit_rows(opened, found, audit)
-            reason = "the log has no events" if opened.foreign else "a part of a log does not have all events"
-            found.not_recomputed[f"{reason} to rebuild states from"] = found.decisions
         else:
-            audit = _check_rows(opened, found)
+            audit = _check_all_rows(opened, found)
     order = {arm: place for place, arm in enumerate(opened.arms)}
     found.arms = sorted(audit.scores(), key=lambda score: order.get(score.name, len(order)))
     found.weights = audit.weights()
@@ -146,6 +147,25 @@ def verify(
     if audit.impossible:
         found.add_problem(None, f"{audit.impossible} decisions are for an arm whose logged probability is 0")
     return found
+
+
+def _add_chain(found: Verification, result: ChainResult) -> None:
+    """Add what the check of the chain found, before the problems of rows."""
+    found.chain = result.report
+    listed = [*(LogProblem(*each) for each in result.problems), *found.problems]
+    found.problems = listed[:_MAX_LISTED_PROBLEMS]
+    found.problem_count += result.problem_count
+
+
+def _check_all_rows(log: DecisionLog, found: Verification) -> Audit:
+    """Check the rows of a log as far as its states can be rebuilt; return the audit of the choices."""
+    if not log.foreign and log.selection.selects_all:
+        return _check_rows(log, found)
+    audit = Audit()
+    _audit_rows(log, found, audit)
+    reason = "the log has no events" if log.foreign else "a part of a log does not have all events"
+    found.not_recomputed[f"{reason} to rebuild states from"] = found.decisions
+    return audit
 
 
 def _audit_rows(log: DecisionLog, found: Verification, audit: Audit) -> None:

@@ -1,7 +1,7 @@
 """The table of a log in a SQLite store, made from columns: without an object for each row.
 
 The batches have the values that `arrow.plain_batches` makes from rows, which is the reference. A log that
-`BulkReader` cannot read raises `OddRows`; then the caller starts again with the reference.
+`PackedReader` cannot read raises `OddRows`; then the caller starts again with the reference.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from maillard.decisions.log import DecisionLog
 from maillard.decisions.log_arrays import DEFAULT
 from maillard.decisions.reward_rule import Reward
 from maillard.decisions.stores.bulk_columns import Arrays, OddRows
-from maillard.decisions.stores.bulk_reads import BulkReader, RawRows, VectorTable
+from maillard.decisions.stores.bulk_vectors import VectorTable
+from maillard.decisions.stores.packed_reads import PackedReader
+from maillard.decisions.stores.raw_rows import RawRows
 
 
 def column_batches(log: DecisionLog, schema: Any) -> Iterator[Any]:
@@ -31,7 +33,7 @@ def column_batches(log: DecisionLog, schema: Any) -> Iterator[Any]:
         raise OddRows("the log is not a whole log in a store")
     size = max(1, min(MAX_BATCH_ROWS, MAX_BATCH_VALUES // max(len(log.arms), 1)))
     with log.read_chain() as transaction:
-        reader = BulkReader(transaction)
+        reader = PackedReader(transaction)
         following = transaction.events(log.number, through=log.number + 1)
         end = following[0].time if following else None
         done = 0

@@ -9,124 +9,44 @@ which is the reference.
 
 from __future__ import annotations
 
+import json
 import sqlite3
-import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from maillard.array_types import Bools, Floats, Indices, Ints
-from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE
+from maillard.array_types import Ints
+from maillard.decisions.chain import ID_SIZE, id_text
 from maillard.decisions.log_arrays import REVISION, AppliedArrays, LogArrays, RewardArrays
 from maillard.decisions.reward_rule import Learn
-from maillard.decisions.stores.bulk_columns import Arrays, OddRows, codes_of
+from maillard.decisions.stores.bulk_columns import Arrays, OddRows, codes_of, columns_of_rows
+from maillard.decisions.stores.bulk_vectors import VectorTable, decode
 from maillard.decisions.stores.contract import Row, Transaction, rows_until
-from maillard.decisions.stores.packed_columns import check_tables, packed_columns
+from maillard.decisions.stores.raw_rows import RawRows, moved
+from maillard.decisions.stores.schema import MIGRATIONS
 from maillard.decisions.stores.sql_rows import DECISION, DECISIONS
 from maillard.decisions.stores.sqlite_transaction import SQLiteTransaction
 from maillard.decisions.stores.vectors import read_arms
 
 PART_SIZE = 50_000  # decisions
 _MAX_HELD_CHUNKS = 20
+_MAX_SURPLUS, _MIN_SURPLUS = 3, 1_000  # rows that are read without need, rather than chosen one by one
 DECISION_TYPES = {
-    "id": "id", "time": "time", "unit": "text?", "arm": "text", "log_probability": "log",
+    "id": "text", "time": "time", "unit": "text?", "arm": "text", "log_probability": "log",
     "eligible": "empty", "log_probabilities": "empty", "policy_version": "whole", "formula_version": "whole",
     "state": "whole", "epoch": "whole", "cold": "truth", "idempotency_key": "text?", "position": "whole",
     "origin": "text?", "seal": "bytes?", "variant": "any whole",
 }  # fmt: skip
 REWARD_TYPES = {
-    "decision": "id", "event": "text", "value": "real", "at": "time", "arrived": "time", "late": "truth",
+    "decision": "text", "event": "text", "value": "real", "at": "time", "arrived": "time", "late": "truth",
 }  # fmt: skip
 UPDATE_TYPES = {
-    "decision": "id", "number": "whole", "kind": "kind", "time": "time", "arm": "text", "value": "real",
+    "decision": "text", "number": "whole", "kind": "kind", "time": "time", "arm": "text", "value": "real",
     "previous": "real?", "payload": "null",
 }  # fmt: skip
-# Columns that an export needs, and `verify` does not.
-_ONLY_EXPORTED = frozenset({"unit", "idempotency_key", "position", "event", "at"})
-
-
-class RawRows(NamedTuple):
-    """Decisions with their reward events and tally updates, as columns of the tables."""
-
-    decisions: Arrays
-    rewards: Arrays
-    "With a column `row`: the position of the decision. Sorted by it."
-    updates: Arrays
-    "With a column `row`, sorted by it and by number."
-
-    def __len__(self) -> int:
-        return len(self.decisions["id"])
-
-    def take(self, order: Indices) -> RawRows:
-        """Return the decisions at these positions, in this order."""
-        place = np.full(len(self), -1)
-        place[order] = np.arange(order.size)
-        decisions = {name: each[order] if each.size else each for name, each in self.decisions.items()}
-        return RawRows(decisions, _moved(self.rewards, place), _moved(self.updates, place))
-
-    def part(self, start: int, end: int) -> RawRows:
-        """Return the decisions from position `start` to before `end`."""
-        decisions = {name: each[start:end] for name, each in self.decisions.items()}
-        rest = []
-        for columns in self[1:]:
-            first, last = np.searchsorted(columns["row"], [start, end])
-            some = {name: each[first:last] for name, each in columns.items()}
-            rest.append({**some, "row": some["row"] - start})
-        return RawRows(decisions, *rest)
-
-    @classmethod
-    def merged(cls, parts: Sequence[RawRows]) -> RawRows:
-        """Return the rows of all parts, sorted by state. Their ids must be in order."""
-        joined = parts[0]
-        if len(parts) > 1:
-            starts = np.cumsum([0, *(len(part) for part in parts)]).tolist()
-            shifted = [
-                (part.decisions, *({**each, "row": each["row"] + start} for each in part[1:]))
-                for part, start in zip(parts, starts, strict=False)
-            ]
-            joined = cls(
-                *(
-                    {name: np.concatenate([each[name] for each in some]) for name in some[0]}
-                    for some in zip(*shifted, strict=True)
-                )
-            )
-        state = joined.decisions["state"]
-        if (state[1:] >= state[:-1]).all():
-            return joined
-        return joined.take(np.argsort(state, kind="stable"))  # ids remain in order within a state
-
-    def without_later(self, number: int, end: int | None, learn: Learn) -> RawRows:
-        """Return the rows as they were after the event with this number, as `contract.rows_until` does."""
-        kept = self.decisions["state"] <= number
-        rewards, updates = self.rewards, self.updates
-        if end is not None:
-            later = np.zeros(len(self), np.bool_)
-            if learn != "on_close":
-                first = np.diff(updates["row"], prepend=-1) != 0
-                later[updates["row"][first]] = updates["number"][first] > number
-            if learn == "provisional":
-                kept &= ~later
-            timely = (rewards["arrived"] < end) & ((rewards["late"] == 1) | ~later[rewards["row"]])
-            rewards, updates = _filtered(rewards, timely), _filtered(updates, updates["number"] <= number)
-        found = RawRows(self.decisions, rewards, updates)
-        return found if kept.all() else found.take(np.flatnonzero(kept))
-
-
-def _filtered(columns: Arrays, kept: Bools) -> Arrays:
-    return (
-        columns if kept.all() else {name: each[kept] if each.size else each for name, each in columns.items()}
-    )
-
-
-def _moved(columns: Arrays, place: Ints) -> Arrays:
-    """Replace the positions of decisions, and leave out the rows of those with position -1."""
-    row = place[columns["row"]]
-    order = np.flatnonzero(row >= 0)
-    if (np.diff(row[order]) < 0).any():
-        order = order[np.argsort(row[order], kind="stable")]
-    return {name: each[order] if each.size else each for name, each in ({**columns, "row": row}).items()}
+# Columns that `verify` only checks. An export needs them, too.
+_UNUSED = frozenset({"unit", "eligible", "log_probabilities", "idempotency_key", "position", "seal"})
 
 
 class BulkReader:
@@ -142,17 +62,28 @@ class BulkReader:
         self._connection, self._experiment = transaction.connection, transaction.experiment
         if not isinstance(self._connection, sqlite3.Connection):
             raise OddRows("the connection has no bulk reads")
-        check_tables(self._connection)
+        if self._fetch("PRAGMA user_version") != [(len(MIGRATIONS),)]:
+            raise OddRows("the tables have another version")
         self._alone = self._fetch("SELECT count(*) FROM experiments") == [(1,)]
         self._sets: dict[int, tuple[str, ...]] = {}
 
     def _fetch(self, statement: str, *parameters: Any) -> list[Any]:
         return self._connection.execute(statement, parameters).fetchall()
 
+    def file(self) -> str | None:
+        """The absolute path of the database."""
+        found = self._fetch("SELECT file FROM pragma_database_list WHERE name = 'main'")
+        return found[0][0] or None if found else None
+
+    def count_decisions(self) -> int:
+        """The number of decisions of the experiment."""
+        ((count,),) = self._fetch("SELECT count(*) FROM decisions WHERE experiment = ?", self._experiment)
+        return int(count)
+
     def raw_rows(self, *, full: bool = True, size: int = PART_SIZE) -> Iterator[RawRows]:
         """Yield parts of the log, ordered by state and id. Without `full`, some columns are only checked."""
         bounds = self._bounds(size)
-        lowest = np.minimum.accumulate(np.array([state for _, state in bounds], np.int64)[::-1])[::-1]
+        lowest = np.minimum.accumulate([state for _, state in bounds][::-1])[::-1] if bounds else []
         held: list[RawRows] = []
         for place, (last, _) in enumerate(bounds):
             held.append(self._chunk(bounds[place - 1][0] if place else None, last, full))
@@ -188,43 +119,45 @@ class BulkReader:
 
     def _chunk(self, after: str | None, last: str, full: bool) -> RawRows:
         """Return the decisions with these ids, in the order of ids; None is before all ids."""
-        source, parameters = "decisions WHERE experiment = ? AND id <= ?", [self._experiment, last]
-        if after is not None:
-            source, parameters = f"{source} AND id > ?", [*parameters, after]
-        decisions = self._columns(DECISION_TYPES, source, parameters, "id", full)
-        ids = decisions["id"]
-        if not (ids[1:] > ids[:-1]).all():
-            raise OddRows("ids are not in order")
-        rewards = self._rows_of(ids, "rewards", "decision, event", REWARD_TYPES, full)
-        updates = self._rows_of(ids, "events", "decision, experiment, number", UPDATE_TYPES, full)
-        _check_updates(updates)
-        return RawRows(decisions, rewards, updates)
+        sql = f"SELECT {', '.join(DECISION_TYPES)} FROM decisions WHERE experiment = ? AND id <= ?"
+        if after is None:
+            found = self._fetch(f"{sql} ORDER BY id", self._experiment, last)
+        else:
+            found = self._fetch(f"{sql} AND id > ? ORDER BY id", self._experiment, last, after)
+        decisions = columns_of_rows(found, DECISION_TYPES)
+        if not full:
+            decisions = {name: each for name, each in decisions.items() if name not in _UNUSED}
+        ids = decisions["id"].tolist()
+        place = dict(zip(ids, range(len(ids)), strict=True))
+        if len(place) < len(ids):
+            raise OddRows("an id occurs twice")
+        return RawRows(
+            decisions,
+            self._rows_of(place, "rewards", REWARD_TYPES, full),
+            self._rows_of(place, "events", UPDATE_TYPES, full),
+        )
 
-    def _columns(
-        self, types: Mapping[str, str], source: str, parameters: Sequence[Any], order: str, full: bool = True
-    ) -> Arrays:
-        some = {name: kind for name, kind in types.items() if full or name not in _ONLY_EXPORTED}
-        return packed_columns(self._connection, some, source, parameters, order)
-
-    def _rows_of(self, ids: Any, table: str, order: str, types: Mapping[str, str], full: bool) -> Arrays:
+    def _rows_of(self, place: Mapping[str, int], table: str, types: Mapping[str, str], full: bool) -> Arrays:
         """Return the reward events or tally updates of some decisions with consecutive ids."""
-        index = " INDEXED BY events_by_decision" if table == "events" else ""
-        parameters: list[Any] = [ids[0].decode(), ids[-1].decode()]
-        among = "decision >= ? AND decision <= ?"
-        if not self._alone:  # most rows between these ids may belong to other experiments
-            mine = "SELECT id FROM decisions WHERE experiment = ? AND id >= ? AND id <= ?"
-            among, parameters = f"decision IN ({mine})", [self._experiment, *parameters]
-        columns = self._columns(types, f"{table}{index} WHERE {among}", parameters, order, full)
-        decision = columns.pop("decision")
-        if not (decision[1:] >= decision[:-1]).all():
-            raise OddRows("rows are not in the order of decisions")
-        if np.array_equal(decision, ids):
-            columns["row"] = np.arange(ids.size)
-            return columns
-        place = dict(zip(ids.tolist(), range(ids.size), strict=True))
-        columns["row"] = np.array([place.get(each, -1) for each in decision.tolist()], np.int64)
+        names, ids = ", ".join(f"t.{name}" for name in types), list(place)
+        if self._alone:
+            index = " INDEXED BY events_by_decision" if table == "events" else ""
+            sql = f"SELECT {names} FROM {table} t{index} WHERE t.decision >= ? AND t.decision <= ?"
+            found = self._fetch(f"{sql} ORDER BY t.decision", ids[0], ids[-1])
+        else:  # most rows between these ids may belong to other experiments
+            joined = f"decisions d CROSS JOIN {table} t ON t.decision = d.id"
+            sql = f"SELECT {names} FROM {joined} WHERE d.experiment = ? AND d.id >= ? AND d.id <= ?"
+            found = self._fetch(f"{sql} ORDER BY d.id", self._experiment, ids[0], ids[-1])
+        columns = columns_of_rows(found, types)
+        columns["row"] = codes_of(columns["decision"], place)
+        if table == "events":
+            check_updates(columns)
+        if not full:
+            for name in ("decision", "event", "at"):
+                columns.pop(name, None)
+        columns.pop("payload", None)
         if (columns["row"] < 0).any():  # rows of other experiments
-            columns = _moved(columns, np.append(np.arange(ids.size), -1))
+            columns = moved(columns, np.append(np.arange(len(ids)), -1))
         return columns
 
     def arrays(
@@ -261,7 +194,7 @@ class BulkReader:
             log_probabilities=vectors.log_probabilities,
             log_probability=decisions["log_probability"],
             cold=decisions["cold"] == 1,
-            repeated=np.array([each is not None for each in decisions["origin"]], np.bool_),
+            repeated=np.not_equal(decisions["origin"], None),
             rewards=RewardArrays(rewards["row"], rewards["value"], rewards["arrived"], rewards["late"] == 1),
             applied=AppliedArrays(
                 updates["row"], updates["number"], updates["kind"], updates["time"],
@@ -272,19 +205,53 @@ class BulkReader:
 
     def vectors(self, first: int, last: int) -> VectorTable:
         """Return the distributions of the states from `first` to `last`."""
-        source = "vectors WHERE experiment = ? AND state >= ? AND state <= ?"
-        types = {
-            "state": "whole", "variant": "any whole", "arms": "any whole", "data": "bytes",
-            "length(data)": "whole",
-        }  # fmt: skip
-        columns = self._columns(types, source, [self._experiment, first, last], "state, variant")
+        return self._vectors("state >= ? AND state <= ?", first, last)
+
+    def vectors_of(self, states: Ints) -> VectorTable:
+        """Return the distributions of these states, and maybe of others."""
+        first, last = int(states.min()), int(states.max())
+        if last - first <= _MAX_SURPLUS * states.size + _MIN_SURPLUS:
+            return self.vectors(first, last)
+        chosen = json.dumps(np.unique(states).tolist())
+        return self._vectors(f"state {self.transaction.IN}", chosen)
+
+    def _vectors(self, which: str, *parameters: Any) -> VectorTable:
+        within = f"experiment = ? AND {which} ORDER BY state, variant"
+        sql = f"SELECT state, variant, arms, data FROM vectors WHERE {within}"
+        found = self._fetch(sql, self._experiment, *parameters)
+        types = {"state": "whole", "variant": "any whole", "arms": "any whole", "data": "bytes"}
+        columns = columns_of_rows(found, types)
         lists, code = np.unique(columns["arms"], return_inverse=True)
         sets = [self._arm_list(each) for each in lists.tolist()]
         width = np.array([len(each) for each in sets], np.int64)[code]
         return VectorTable(
             columns["state"], columns["variant"], code, sets, np.cumsum(width),
-            _decode(columns["data"].tobytes(), columns["length(data)"], 8 * width),
+            decode(columns["data"].tolist(), 8 * width),
         )  # fmt: skip
+
+    def events_between(self, first: int, end: int, columns: Iterable[str]) -> list[Any]:
+        """Return the events with the numbers from `first` to before `end`, in order."""
+        within = "experiment = ? AND number >= ? AND number < ? ORDER BY number"
+        sql = f"SELECT {', '.join(columns)} FROM events WHERE {within}"
+        return self._fetch(sql, self._experiment, first, end)
+
+    def rows_with_ids(
+        self, table: str, columns: Iterable[str], keys: Sequence[bytes], ids: Callable[[], Iterable[str]]
+    ) -> list[Any]:
+        """Return the decisions, or the reward events of the decisions, with these ids, and maybe others.
+
+        `keys` begin with the bytes of the ids; `ids` returns them as text.
+        """
+        key, mine, parameters = "decision", "", list[Any]()
+        if table == "decisions":
+            key, mine, parameters = "id", "experiment = ? AND ", [self._experiment]
+        sql = f"SELECT {', '.join(columns)} FROM {table} WHERE {mine}{key}"
+        first, last = (id_text(each[:ID_SIZE]) for each in (min(keys), max(keys)))
+        limit = _MAX_SURPLUS * len(keys) + _MIN_SURPLUS
+        found = self._fetch(f"{sql} >= ? AND {key} <= ? LIMIT ?", *parameters, first, last, limit)
+        if len(found) == limit:  # most of them are others
+            found = self._fetch(f"{sql} {self.transaction.IN}", *parameters, json.dumps(list(ids())))
+        return found
 
     def _arm_list(self, arms: int) -> tuple[str, ...]:
         if arms not in self._sets:
@@ -299,67 +266,13 @@ class BulkReader:
         return self._sets[arms]
 
 
-def _check_updates(columns: Arrays) -> None:
+def check_updates(columns: Arrays) -> None:
     """Raise OddRows if one of the tally updates has the wrong form or order."""
     if ((columns["kind"] == REVISION) == np.isnan(columns["previous"])).any():
         raise OddRows("an update has a previous value, or none, that does not fit its kind")
     row, number = columns["row"], columns["number"]
     if ((row[1:] == row[:-1]) & (number[1:] <= number[:-1])).any():
         raise OddRows("updates of a decision are not in order")
-
-
-def _decode(content: bytes, lengths: Ints, sizes: Ints) -> Floats:
-    """Return the log probabilities of vectors, which may be compressed, one after the other."""
-    if not np.array_equal(lengths, sizes):
-        ends = np.cumsum(lengths)
-        try:
-            data = [
-                content[end - length : end]
-                if length == size
-                else zlib.decompressobj().decompress(content[end - length : end], size + 1)
-                for end, length, size in zip(ends.tolist(), lengths.tolist(), sizes.tolist(), strict=True)
-            ]
-        except zlib.error as error:
-            raise OddRows("log probabilities cannot be decompressed") from error
-        if list(map(len, data)) != sizes.tolist():
-            raise OddRows("a vector has another length")
-        content = b"".join(data)
-    logs = np.frombuffer(content, "<f8").astype(np.float64, copy=False)
-    if not (logs <= LOG_PROBABILITY_TOLERANCE).all():
-        raise OddRows("a log probability is out of range")
-    return logs
-
-
-@dataclass(frozen=True, eq=False)
-class VectorTable:
-    """Distributions, sorted by state and variant."""
-
-    state: Ints
-    variant: Ints
-    eligible: Ints
-    "Index in `eligible_sets`."
-    eligible_sets: list[tuple[str, ...]]
-    ends: Ints
-    "Where each vector ends in `log_probabilities`."
-    log_probabilities: Floats
-
-    def find(self, state: Ints, variant: Ints) -> Ints:
-        """Return the index of each of these vectors; raise OddRows if one is missing."""
-        if not self.state.size:
-            raise OddRows("vectors are missing")
-        if (self.state[1:] > self.state[:-1]).all():
-            found = np.searchsorted(self.state, state)
-        else:
-            # Make one number of both.
-            variants, code = np.unique(self.variant, return_inverse=True)
-            states = np.unique(self.state)
-            key = np.searchsorted(states, self.state) * variants.size + code
-            wanted = np.searchsorted(states, state) * variants.size + np.searchsorted(variants, variant)
-            found = np.searchsorted(key, wanted)
-        found = np.minimum(found, self.state.size - 1)
-        if (self.state[found] != state).any() or (self.variant[found] != variant).any():
-            raise OddRows("vectors are missing")
-        return found
 
 
 class _RowReader:
@@ -373,7 +286,7 @@ class _RowReader:
 
     def read(self, places: Ints) -> Iterable[Row]:
         """Return the rows at these positions, in their order."""
-        ids = [each.decode() for each in self._ids[places].tolist()]
+        ids = self._ids[places].tolist()
         transaction = self._transaction
         sql = f"SELECT {DECISION} FROM {DECISIONS} WHERE d.experiment = ? AND d.id {transaction.IN}"
         found = transaction.connection.execute(

@@ -1,0 +1,104 @@
+"""Bulk reads for exports: all columns, with the values of a column joined by SQLite (see `packed_columns`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from maillard.decisions.stores.bulk_columns import Arrays, OddRows
+from maillard.decisions.stores.bulk_reads import (
+    DECISION_TYPES,
+    REWARD_TYPES,
+    UPDATE_TYPES,
+    BulkReader,
+    check_updates,
+)
+from maillard.decisions.stores.bulk_vectors import VectorTable, decode
+from maillard.decisions.stores.contract import Transaction
+from maillard.decisions.stores.packed_columns import check_tables, packed_columns
+from maillard.decisions.stores.raw_rows import RawRows, moved
+
+_CACHE_KIB = 32 * 1024  # several queries read the same pages
+_DECISION_TYPES = {**DECISION_TYPES, "id": "id"}
+_REWARD_TYPES = {**REWARD_TYPES, "decision": "id"}
+_UPDATE_TYPES = {**UPDATE_TYPES, "decision": "id"}
+_VECTOR_TYPES = {
+    "state": "whole", "variant": "any whole", "arms": "any whole", "data": "bytes", "length(data)": "whole"
+}  # fmt: skip
+
+
+class PackedReader(BulkReader):
+    """Reads the rows of an experiment with all columns. Ids are arrays of bytes."""
+
+    def __init__(self, transaction: Transaction) -> None:
+        super().__init__(transaction)
+        check_tables(self._connection)
+        self._connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+
+    def _columns(
+        self, types: Mapping[str, str], source: str, parameters: Sequence[Any], order: str
+    ) -> Arrays:
+        return packed_columns(self._connection, types, source, parameters, order)
+
+    def _chunk(self, after: str | None, last: str, full: bool) -> RawRows:  # noqa: ARG002  # always full
+        source, parameters = "decisions WHERE experiment = ? AND id <= ?", [self._experiment, last]
+        if after is not None:
+            source, parameters = f"{source} AND id > ?", [*parameters, after]
+        decisions = self._columns(_DECISION_TYPES, source, parameters, "id")
+        ids = decisions["id"]
+        if not (ids[1:] > ids[:-1]).all():
+            raise OddRows("ids are not in order")
+        return RawRows(decisions, self._rewards(ids), self._updates(ids))
+
+    def _rewards(self, ids: Any) -> Arrays:
+        among, parameters = self._among(ids)
+        columns = self._columns(_REWARD_TYPES, f"rewards WHERE {among}", parameters, "decision, event")
+        return _with_rows(columns, ids)
+
+    def _updates(self, ids: Any) -> Arrays:
+        among, parameters = self._among(ids)
+        source = f"events INDEXED BY events_by_decision WHERE {among}"
+        columns = self._columns(_UPDATE_TYPES, source, parameters, "decision, experiment, number")
+        columns = _with_rows(columns, ids)
+        check_updates(columns)
+        return columns
+
+    def _among(self, ids: Any) -> tuple[str, list[Any]]:
+        """Return a condition for rows of these decisions, and its parameters."""
+        bounds = [ids[0].decode(), ids[-1].decode()]
+        if self._alone:
+            return "decision >= ? AND decision <= ?", bounds
+        # Most rows between these ids may belong to other experiments.
+        mine = "SELECT id FROM decisions WHERE experiment = ? AND id >= ? AND id <= ?"
+        return f"decision IN ({mine})", [self._experiment, *bounds]
+
+    def _vectors(self, which: str, *parameters: Any) -> VectorTable:
+        source = f"vectors WHERE experiment = ? AND {which}"
+        columns = self._columns(_VECTOR_TYPES, source, [self._experiment, *parameters], "state, variant")
+        state, lengths, content = columns["state"], columns["length(data)"], columns["data"].tobytes()
+        if not (state[1:] >= state[:-1]).all():
+            raise OddRows("vectors are not in order")
+        lists, code = np.unique(columns["arms"], return_inverse=True)
+        sets = [self._arm_list(each) for each in lists.tolist()]
+        width = np.array([len(each) for each in sets], np.int64)[code]
+        if np.array_equal(lengths, 8 * width):
+            logs = decode([content], np.array([len(content)]))
+        else:
+            ends = zip(np.cumsum(lengths).tolist(), lengths.tolist(), strict=True)
+            logs = decode([content[end - length : end] for end, length in ends], 8 * width)
+        return VectorTable(state, columns["variant"], code, sets, np.cumsum(width), logs)
+
+
+def _with_rows(columns: Arrays, ids: Any) -> Arrays:
+    """Replace the column of ids of decisions by their positions; leave out rows of other decisions."""
+    decision = columns.pop("decision")
+    if not (decision[1:] >= decision[:-1]).all():
+        raise OddRows("rows are not in the order of decisions")
+    if np.array_equal(decision, ids):
+        return {**columns, "row": np.arange(ids.size)}
+    place = dict(zip(ids.tolist(), range(ids.size), strict=True))
+    row = np.array([place.get(each, -1) for each in decision.tolist()], np.int64)
+    columns = {**columns, "row": row}
+    return moved(columns, np.append(np.arange(ids.size), -1)) if (row < 0).any() else columns
