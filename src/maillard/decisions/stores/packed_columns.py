@@ -62,7 +62,8 @@ def packed_columns(
 
     n, *found = fetch(["count(*)", *(_term(name, kind) for name, kind in types.items())])
     if n == 0:
-        return {name: np.zeros(0, _DTYPES.get(kind, np.int64)) for name, kind in types.items()}
+        kept = {name: kind for name, kind in types.items() if kind not in _ONLY_CHECKED}
+        return {name: np.zeros(0, _DTYPES.get(kind, np.int64)) for name, kind in kept.items()}
     packed = dict(zip(types, found, strict=True))
     columns: Arrays = {}
     # Of these, the query has counted the values that are not NULL. Often, there are none.

@@ -1,4 +1,4 @@
-"""Bulk reads for exports: all columns, with the values of a column joined by SQLite (see `packed_columns`)."""
+"""Bulk reads for exports: all columns, the values of each joined by SQLite (see `packed_columns`)."""
 
 from __future__ import annotations
 
