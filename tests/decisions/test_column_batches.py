@@ -108,6 +108,21 @@ def test_several_experiments_in_one_file(tmp_path) -> None:
             assert fast_table(log).num_rows == 12
 
 
+@pytest.mark.parametrize("rule", RULES)
+def test_the_rows_of_some_decisions(tmp_path, rule) -> None:
+    clock = Clock()
+    store = SQLiteStore(tmp_path / "log.db", clock=clock, synchronous="OFF")
+    run_random_experiment(store, clock, RULES[rule], 3)
+    store.close()
+    with read_log(tmp_path / "log.db") as log:
+        expected = plain_table(log)
+        chosen = expected.take(list(range(0, len(expected), 7)))
+        ids = [*reversed(chosen["id"].to_pylist()), "no id"]
+        found = list(column_batches.batches_of_decisions(log, ids, arrow.schema()))
+        assert_same(pa.Table.from_batches(found), chosen)
+        assert list(column_batches.batches_of_decisions(log, ["no id"], arrow.schema())) == []
+
+
 def test_a_log_of_an_older_version_is_exported_row_by_row(tmp_path) -> None:
     old = shutil.copy(Path(__file__).parent / "old_logs" / "both.db", tmp_path / "old.db")
     for name in ("home", "shop"):

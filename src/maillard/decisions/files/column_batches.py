@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -29,23 +29,36 @@ from maillard.decisions.stores.raw_rows import RawRows
 
 def column_batches(log: DecisionLog, schema: Any) -> Iterator[Any]:
     """Yield the table of a log in batches of bounded size; raise OddRows if it must be read row by row."""
-    if log.read_chain is None or log.reward is None or not log.selection.selects_all:
-        raise OddRows("the log is not a whole log in a store")
+    if not log.selection.selects_all:
+        raise OddRows("the log is a selection")
     size = max(1, min(MAX_BATCH_ROWS, MAX_BATCH_VALUES // max(len(log.arms), 1)))
+    done = 0
+    for batch in _batches(log, lambda reader: reader.raw_rows(size=size), schema):
+        yield batch
+        done += batch.num_rows
+        if log.on_rows is not None:
+            log.on_rows(done)
+
+
+def batches_of_decisions(log: DecisionLog, ids: Iterable[str], schema: Any) -> Iterator[Any]:
+    """Yield one batch with those of these decisions that the log has; nothing if there are none."""
+    return _batches(log, lambda reader: [reader.rows_of(ids)], schema)
+
+
+def _batches(
+    log: DecisionLog, read: Callable[[PackedReader], Iterable[RawRows]], schema: Any
+) -> Iterator[Any]:
+    if log.read_chain is None or log.reward is None:
+        raise OddRows("the log is not in a store")
     with log.read_chain() as transaction:
         reader = PackedReader(transaction)
         following = transaction.events(log.number, through=log.number + 1)
         end = following[0].time if following else None
-        done = 0
-        for rows in reader.raw_rows(size=size):
+        for rows in read(reader):
             part = rows.without_later(log.number, end, log.reward.learn)
             if len(part):
-                state = part.decisions["state"]
-                vectors = reader.vectors(int(state[0]), int(state[-1]))
+                vectors = reader.vectors_of(part.decisions["state"])
                 yield batch_of(log, log.reward, part, vectors, schema)
-                done += len(part)
-                if log.on_rows is not None:
-                    log.on_rows(done)
 
 
 def batch_of(log: DecisionLog, rule: Reward, part: RawRows, vectors: VectorTable, schema: Any) -> Any:

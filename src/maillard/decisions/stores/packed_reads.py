@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,23 +44,41 @@ class PackedReader(BulkReader):
     ) -> Arrays:
         return packed_columns(self._connection, types, source, parameters, order)
 
+    def rows_of(self, ids: Iterable[str]) -> RawRows:
+        """Return those of these decisions that exist, ordered by state and id."""
+        chosen = json.dumps(sorted(set(ids)))
+        source = f"decisions WHERE experiment = ? AND id {self.transaction.IN}"
+        decisions = self._decisions(source, [self._experiment, chosen])
+        found = decisions["id"]
+        among = f"decision {self.transaction.IN}", [chosen]
+        return RawRows.merged(
+            [RawRows(decisions, self._rewards(found, *among), self._updates(found, *among))]
+        )
+
     def _chunk(self, after: str | None, last: str, full: bool) -> RawRows:  # noqa: ARG002  # always full
         source, parameters = "decisions WHERE experiment = ? AND id <= ?", [self._experiment, last]
         if after is not None:
             source, parameters = f"{source} AND id > ?", [*parameters, after]
+        decisions = self._decisions(source, parameters)
+        ids = decisions["id"]
+        among = "decision >= ? AND decision <= ?", [ids[0].decode(), ids[-1].decode()]
+        if not self._alone:  # most rows between these ids may belong to other experiments
+            mine = "SELECT id FROM decisions WHERE experiment = ? AND id >= ? AND id <= ?"
+            among = f"decision IN ({mine})", [self._experiment, *among[1]]
+        return RawRows(decisions, self._rewards(ids, *among), self._updates(ids, *among))
+
+    def _decisions(self, source: str, parameters: Sequence[Any]) -> Arrays:
         decisions = self._columns(_DECISION_TYPES, source, parameters, "id")
         ids = decisions["id"]
         if not (ids[1:] > ids[:-1]).all():
             raise OddRows("ids are not in order")
-        return RawRows(decisions, self._rewards(ids), self._updates(ids))
+        return decisions
 
-    def _rewards(self, ids: Any) -> Arrays:
-        among, parameters = self._among(ids)
+    def _rewards(self, ids: Any, among: str, parameters: Sequence[Any]) -> Arrays:
         columns = self._columns(_REWARD_TYPES, f"rewards WHERE {among}", parameters, "decision, event")
         return _with_rows(columns, ids)
 
-    def _updates(self, ids: Any) -> Arrays:
-        among, parameters = self._among(ids)
+    def _updates(self, ids: Any, among: str, parameters: Sequence[Any]) -> Arrays:
         source, order = f"events INDEXED BY events_by_decision WHERE {among}", "decision, experiment, number"
         # The index has these two columns. It takes longer to look up the others than to read them in order.
         columns = self._columns({"decision": "id", "number": "whole"}, source, parameters, order)
@@ -85,15 +104,6 @@ class PackedReader(BulkReader):
         if not (found[1:] > found[:-1]).all() or not np.array_equal(found[place], number):
             raise OddRows("updates are missing, or not in order")
         return {name: each[place] for name, each in columns.items()}
-
-    def _among(self, ids: Any) -> tuple[str, list[Any]]:
-        """Return a condition for rows of these decisions, and its parameters."""
-        bounds = [ids[0].decode(), ids[-1].decode()]
-        if self._alone:
-            return "decision >= ? AND decision <= ?", bounds
-        # Most rows between these ids may belong to other experiments.
-        mine = "SELECT id FROM decisions WHERE experiment = ? AND id >= ? AND id <= ?"
-        return f"decision IN ({mine})", [self._experiment, *bounds]
 
     def _vectors(self, which: str, *parameters: Any) -> VectorTable:
         source = f"vectors WHERE experiment = ? AND {which}"
