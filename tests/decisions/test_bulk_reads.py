@@ -19,7 +19,9 @@ from maillard.decisions.log_arrays import LogArrays
 from maillard.decisions.stores import bulk_reads
 from maillard.decisions.stores.bulk_columns import OddRows, columns_of_rows
 from maillard.decisions.stores.bulk_reads import BulkReader
-from tests.decisions.test_screening import ARMS, RULES, Clock, administer, bandit_after
+from maillard.decisions.stores.sqlite import SQLiteStore
+from maillard.decisions.timestamps import clock_of
+from tests.decisions.test_screening import ARMS, RULES, Clock, bandit_after
 
 FIELDS = [field.name for field in dataclasses.fields(LogArrays)]
 
@@ -62,16 +64,17 @@ def file_of(folder: Path, rule: Reward | None = None, **options: Any) -> Bandit:
     return bandit_after(rule=rule, log=folder / "log.db", **options)
 
 
-@pytest.mark.parametrize("size", [50_000, 70])
 @pytest.mark.parametrize("rule", RULES)
-def test_the_rows_of_a_file(tmp_path, rule, size) -> None:
+def test_the_rows_of_a_file(tmp_path, rule) -> None:
     with file_of(tmp_path, RULES[rule], rounds=120) as bandit:
-        assert (assert_same_rows(read_log(bandit), size) > 1) == (size == 70)
+        assert assert_same_rows(read_log(bandit)) == 1
+        assert assert_same_rows(read_log(bandit), 70) > 1
 
 
 def test_other_experiments_in_the_same_file(tmp_path) -> None:
+    store = SQLiteStore(tmp_path / "log.db", synchronous="OFF")
     bandits = [
-        Bandit(ARMS, "ms", reward=RULES["max"], log=tmp_path / "log.db", seed=seed, experiment=f"test-{seed}")
+        Bandit(ARMS, "ms", reward=RULES["max"], log=store, seed=seed, experiment=f"test-{seed}")
         for seed in range(3)
     ]
     for _ in range(20):
@@ -92,7 +95,8 @@ def test_sticky_units(tmp_path) -> None:
 def test_a_log_that_grows_after_it_was_opened(tmp_path, rule) -> None:
     """Later decisions and rewards are left out, as they are row by row."""
     clock, rng = Clock(), random.Random(5)
-    bandit = Bandit(ARMS, "ms", reward=RULES[rule], clock=clock, seed=1, log=tmp_path / "log.db")
+    store = SQLiteStore(tmp_path / "log.db", synchronous="OFF", clock=clock_of(clock))
+    bandit = Bandit(ARMS, "ms", reward=RULES[rule], seed=1, log=store)
     waiting = [each.id for each in bandit.choose(size=30)]
     for number in range(60):
         clock.now += timedelta(seconds=1)
@@ -153,10 +157,3 @@ def test_values_of_other_types(kind, good, bad) -> None:
     for value in bad:
         with pytest.raises(OddRows):
             columns_of_rows([(good,), (value,)], {"column": kind})
-
-
-def test_administration_is_in_the_log(tmp_path) -> None:
-    """The logs of these tests contain what can change a row: retired arms, resets and restores."""
-    with file_of(tmp_path) as bandit:
-        kinds = {event.kind for event in read_log(bandit).events}
-    assert len(kinds) > 6, administer.__doc__

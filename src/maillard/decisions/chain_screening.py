@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from maillard.array_types import Ints
 from maillard.decisions import chain
 from maillard.decisions.chain import ID_SIZE, REWARD_KEY_SIZE, Link
-from maillard.decisions.stores.bulk_columns import Arrays, OddRows, codes_of, columns_of_rows
+from maillard.decisions.stores.bulk_columns import Arrays, OddRows, codes_of, columns_of_rows, is_present
 from maillard.decisions.stores.bulk_reads import DECISION_TYPES, REWARD_TYPES, BulkReader
 from maillard.decisions.stores.bulk_vectors import VectorTable
 from maillard.decisions.stores.contract import Transaction
@@ -92,11 +92,11 @@ def _decision_records(reader: BulkReader, links: Sequence[Link], wanted: bytes) 
         made[name] = columns[name]
     made["log_probability"] = columns["log_probability"] + 0.0  # SQLite stores no negative zero
     made["cold"] = columns["cold"] == 1
-    repeated = np.flatnonzero(np.not_equal(columns["origin"], None))
+    repeated = np.flatnonzero(is_present(columns["origin"]))
     if repeated.size:
         made["origin"][repeated] = _id_bytes(columns["origin"][repeated])
     erased = np.zeros(len(found), np.int64)
-    sealed = np.flatnonzero(np.not_equal(columns["seal"], None))
+    sealed = np.flatnonzero(is_present(columns["seal"]))
     if sealed.size:
         some = [columns[name][sealed].tolist() for name in ("seal", "unit", "idempotency_key")]
         made["commitment"][sealed] = _joined(
@@ -145,7 +145,7 @@ def _event_records(reader: BulkReader, links: Sequence[Link]) -> memoryview:
         present = ~np.isnan(columns[name])
         made[name] = np.where(present, columns[name] + 0.0, 0.0)
         made["present"] += (present << bit).astype(np.uint8)
-    applied = np.flatnonzero(np.not_equal(columns["decision"], None))
+    applied = np.flatnonzero(is_present(columns["decision"]))
     if applied.size:
         made["decision"][applied] = _id_bytes(columns["decision"][applied])
     made["digest"] = _joined(_event_digests(columns), 32)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from maillard.array_types import Bools
 from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE
 from maillard.decisions.events import UPDATE_KINDS
 from maillard.decisions.timestamps import END_OF_TIME
@@ -133,6 +134,12 @@ def columns_of_rows(rows: Sequence[Sequence[Any]], types: Mapping[str, str]) -> 
         return {name: _CONVERTERS[kind](values) for (name, kind), values in found}
     except (TypeError, OverflowError) as error:
         raise OddRows("a value has another type") from error
+
+
+def is_present(values: NDArray[Any]) -> Bools:
+    """Return which values are not NULL."""
+    found: Bools = np.not_equal(values, cast("Any", None))
+    return found
 
 
 def codes_of(values: NDArray[Any], codes: Mapping[str, int]) -> NDArray[np.int64]:

@@ -9,6 +9,7 @@ which is the reference.
 
 from __future__ import annotations
 
+import itertools
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from maillard.array_types import Ints
 from maillard.decisions.chain import ID_SIZE, id_text
 from maillard.decisions.log_arrays import REVISION, AppliedArrays, LogArrays, RewardArrays
 from maillard.decisions.reward_rule import Learn
-from maillard.decisions.stores.bulk_columns import Arrays, OddRows, codes_of, columns_of_rows
+from maillard.decisions.stores.bulk_columns import Arrays, OddRows, codes_of, columns_of_rows, is_present
 from maillard.decisions.stores.bulk_vectors import VectorTable, decode
 from maillard.decisions.stores.contract import Row, Transaction, rows_until
 from maillard.decisions.stores.raw_rows import RawRows, moved
@@ -83,7 +84,7 @@ class BulkReader:
     def raw_rows(self, *, full: bool = True, size: int = PART_SIZE) -> Iterator[RawRows]:
         """Yield parts of the log, ordered by state and id. Without `full`, some columns are only checked."""
         bounds = self._bounds(size)
-        lowest = np.minimum.accumulate([state for _, state in bounds][::-1])[::-1] if bounds else []
+        lowest = list(itertools.accumulate((state for _, state in reversed(bounds)), min))[::-1]
         held: list[RawRows] = []
         for place, (last, _) in enumerate(bounds):
             held.append(self._chunk(bounds[place - 1][0] if place else None, last, full))
@@ -194,7 +195,7 @@ class BulkReader:
             log_probabilities=vectors.log_probabilities,
             log_probability=decisions["log_probability"],
             cold=decisions["cold"] == 1,
-            repeated=np.not_equal(decisions["origin"], None),
+            repeated=is_present(decisions["origin"]),
             rewards=RewardArrays(rewards["row"], rewards["value"], rewards["arrived"], rewards["late"] == 1),
             applied=AppliedArrays(
                 updates["row"], updates["number"], updates["kind"], updates["time"],
