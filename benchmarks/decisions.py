@@ -8,18 +8,20 @@ both, and the reported ratio is the median of the repetitions.
 from __future__ import annotations
 
 import json
+import sqlite3
 import statistics
 import tempfile
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from maillard import Tally
-from maillard.decisions import Bandit, Decision, Reward
+from maillard.decisions import Bandit, Decision, Reward, read_log, write_log
 from maillard.decisions.identifiers import new_ids
 from maillard.decisions.stores.sql_chain import ADD_DECISION
 from maillard.decisions.stores.sql_rows import write_decision
@@ -103,11 +105,14 @@ class Table:
 
 
 def paired(
-    ours: Callable[[], tuple[float, list[float]]], floor: Callable[[], float]
+    ours: Callable[[], tuple[float, list[float]]],
+    floor: Callable[[], float],
+    *,
+    repetitions: int = REPETITIONS,
 ) -> tuple[float, float, list[float]]:
     """The median speed, the median ratio and all durations of alternating repetitions."""
     speeds, ratios, times = [], [], []
-    for _ in range(REPETITIONS):
+    for _ in range(repetitions):
         before = floor()
         speed, taken = ours()
         after = floor()
@@ -199,11 +204,56 @@ def on_postgresql(table: Table) -> None:
         server.release()
 
 
+EXPORTED_TABLES = {  # the columns that an export reads
+    "decisions": "id, time, unit, arm, log_probability, policy_version, formula_version, state, epoch, cold, "
+    "idempotency_key, position, origin, variant",
+    "rewards": "decision, event, value, at, arrived, late",
+    "events": "decision, number, kind, time, value, previous",
+    "vectors": "state, variant, arms, data",
+}
+
+
+def exports(table: Table, decisions: int = 1_000_000) -> None:
+    """Decisions per second of an export to Parquet, compared with fetching the same columns with sqlite3.
+
+    Every decision has a reward that was applied. A hundred decisions share a state.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "log.db"
+        store, rng = SQLiteStore(path, synchronous="OFF"), np.random.default_rng(0)
+        with Bandit(ARMS, "ms+:booster=8", reward=Reward(low=0, high=1), log=store) as chooser:
+            for _ in range(decisions // 100):
+                made = zip(chooser.choose(size=100), rng.random(100).tolist(), strict=True)
+                chooser.rewards([{"decision": each.id, "value": value} for each, value in made])
+        store.close()
+
+        def fetched() -> float:
+            started = time.perf_counter()
+            with closing(sqlite3.connect(path)) as connection:
+                for name, columns in EXPORTED_TABLES.items():
+                    cursor = connection.execute(f"SELECT {columns} FROM {name}")
+                    while cursor.fetchmany(10_000):
+                        pass
+            return decisions / (time.perf_counter() - started)
+
+        def exported() -> tuple[float, list[float]]:
+            with read_log(path) as log:
+                started = time.perf_counter()
+                write_log(log, Path(folder) / "log.parquet")
+                taken = time.perf_counter() - started
+            return decisions / taken, [taken]
+
+        exported()  # imports pyarrow
+        speed, ratio, times = paired(exported, fetched, repetitions=3)
+        table.add("export to Parquet, SQLite", speed, ratio, "sqlite3 fetches of the same columns", times)
+
+
 def main() -> None:
     """Print the table and write it as JSON."""
     table = Table()
     in_memory(table)
     on_sqlite(table)
+    exports(table)
     on_postgresql(table)
     Path(__file__).with_name("decisions.json").write_text(json.dumps(table.rows, indent=1), encoding="utf8")
 

@@ -258,7 +258,7 @@ def test_batches_are_equal_to_those_of_rows(rule, kind, tmp_path, request, monke
     bandit.change_policy("uniform")
     visitors.visit(5)
     monkeypatch.setattr(increments, "MAX_BATCH_ROWS", 30)
-    plain_batches = arrow.batches_of
+    plain_batches = arrow.plain_batches
 
     def unexpected(*_: object) -> Any:
         raise AssertionError("a batch was not read without an object for each row")
@@ -266,7 +266,7 @@ def test_batches_are_equal_to_those_of_rows(rule, kind, tmp_path, request, monke
     for before in (None, manifest_of(tmp_path / EXPERIMENT)):
         with increments.changes_since(log.open(), EXPERIMENT, before, owned=False) as changes:
             with monkeypatch.context() as patched:
-                patched.setattr(arrow, "batches_of", unexpected)
+                patched.setattr(arrow, "plain_batches", unexpected)
                 fast = [row for batch in changes.batches for row in batch.to_pylist()]
             plain = [row for batch in plain_batches(changes.log) for row in batch.to_pylist()]
             assert len(fast) == len(plain) > 60

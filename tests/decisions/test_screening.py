@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ from maillard.decisions.events import TallyUpdate
 from maillard.decisions.log_arrays import LogArrays
 from maillard.decisions.screening import NotScreened, Screening
 from maillard.decisions.stores.contract import Row
+from maillard.decisions.stores.sqlite import SQLiteStore
+from maillard.decisions.timestamps import clock_of
 from maillard.policies import tally_batches
 
 ARMS = ("red", "blue", "green", "white")
@@ -89,16 +92,21 @@ def bandit_after(
     values: tuple[float, ...] = (0.0, 1.0),
     sticky: bool = False,
     busy: bool = True,
+    units: bool = False,
+    log: Path | None = None,
 ) -> Bandit:
     """A bandit with rewards, eligible sets, revisions, late rewards and administrative events."""
     rng, clock = random.Random(1), Clock()
     rule = rule or Reward(low=0, high=1, combine="max")
-    bandit = Bandit(ARMS, spec, reward=rule, clock=clock, seed=3, sticky=sticky)
+    bandit = Bandit(
+        ARMS, spec, reward=rule, clock=clock if log is None else None, seed=3, sticky=sticky,
+        log=None if log is None else SQLiteStore(log, synchronous="OFF", clock=clock_of(clock)),
+    )  # fmt: skip
     open_decisions: list[str] = []
     snapshots: list[Any] = []
     for turn in range(rounds):
         eligible = rng.choice(SETS) if busy else None
-        unit = f"user-{rng.randrange(40)}" if sticky else None
+        unit = f"user-{rng.randrange(40)}" if sticky or units else None
         made = bandit.choose(unit=unit, eligible=eligible, size=rng.choice((1, 1, 4)) if busy else 1)
         open_decisions += [each.id for each in made]
         for _ in range(rng.choice((0, 1, 2))):
@@ -152,7 +160,13 @@ RULES = {
 }
 
 
-@pytest.mark.parametrize("size", [10**9, 37, 1])
+# The most different rules; the others are checked with the long tests.
+SOME_RULES = [
+    rule if rule in ("max", "on close") else pytest.param(rule, marks=pytest.mark.torture) for rule in RULES
+]
+
+
+@pytest.mark.parametrize("size", [10**9, 37, pytest.param(1, marks=pytest.mark.torture)])
 @pytest.mark.parametrize("rule", RULES)
 def test_a_correct_log_of_every_rule(rule, size) -> None:
     log = log_of(rule)
@@ -226,7 +240,7 @@ def decision_changes() -> dict[str, Callable[[Any], Any]]:
     }
 
 
-@pytest.mark.parametrize("size", [10**9, 40])
+@pytest.mark.parametrize("size", [40, pytest.param(10**9, marks=pytest.mark.torture)])
 @pytest.mark.parametrize("what", decision_changes())
 def test_the_same_problems_of_decisions(what, size) -> None:
     change = decision_changes()[what]
@@ -250,7 +264,7 @@ def update_changes() -> dict[str, Callable[[TallyUpdate], TallyUpdate]]:
     }
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", SOME_RULES)
 @pytest.mark.parametrize("what", update_changes())
 def test_the_same_problems_of_updates(what, rule) -> None:
     change = update_changes()[what]
@@ -275,7 +289,7 @@ def reward_changes() -> dict[str, Callable[[Any], Any]]:
     }
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", SOME_RULES)
 @pytest.mark.parametrize("what", [*reward_changes(), "removed", "copied"])
 def test_the_same_problems_of_rewards(what, rule) -> None:
     def apply(rows: list[Row]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from maillard.decisions.files import arrow
 from maillard.decisions.log import DecisionLog
-from maillard.decisions.stores.contract import Row
 from maillard.errors import Unavailable
 from maillard.service import jobs
 
@@ -47,8 +46,8 @@ def check(database: str, experiment: str) -> dict[str, Any]:
 def export(database: str, experiment: str, path: str) -> None:
     """Do the real job with row groups of ten rows, and hold it after the first one."""
 
-    def batches_of(log: DecisionLog, rows: Iterable[Row] | None = None) -> Generator[Any, None, None]:
-        table = pa.Table.from_batches(list(whole(log, rows)))
+    def column_batches(log: DecisionLog, schema: Any) -> Generator[Any, None, None]:
+        table = pa.Table.from_batches(list(whole(log, schema)))
         first, *rest = table.to_batches(max_chunksize=10)
         yield first
         _hold()
@@ -56,11 +55,11 @@ def export(database: str, experiment: str, path: str) -> None:
             raise Unavailable("the log is gone")
         yield from rest
 
-    whole, arrow.batches_of = arrow.batches_of, batches_of
+    whole, arrow.column_batches = arrow.column_batches, column_batches
     try:
         jobs.export(database, experiment, path)
     finally:
-        arrow.batches_of = whole
+        arrow.column_batches = whole
 
 
 def _hold() -> None:

@@ -184,6 +184,11 @@ def reward_record(row: RewardEvent) -> bytes:
     return _REWARD.pack(id_bytes(row.decision), event, row.value + 0.0, row.at, row.arrived, row.late)
 
 
+def counts_record(decisions: int, events: int, rewards: int) -> bytes:
+    """The record of the numbers of rows, with which a commit begins."""
+    return _COUNTS.pack(_FORMAT, decisions, events, rewards)
+
+
 class Commit:
     """The records of the rows that a transaction has added."""
 
@@ -212,7 +217,7 @@ class Commit:
         """The digest of the commit."""
         self.decisions.sort()
         self.rewards.sort()
-        counts = _COUNTS.pack(_FORMAT, len(self.decisions), len(self.events), len(self.rewards))
+        counts = counts_record(len(self.decisions), len(self.events), len(self.rewards))
         return hashlib.sha256(b"".join([counts, *self.decisions, *self.events, *self.rewards])).digest()
 
     def link(self, last: tuple[int, bytes] | None, time: int) -> Link:

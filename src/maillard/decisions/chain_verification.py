@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 
 from maillard.decisions import chain
 from maillard.decisions.chain import FIRST_HASH, Commit, Link
+from maillard.decisions.chain_screening import screen_links
 from maillard.decisions.decision import RewardEvent
+from maillard.decisions.stores.bulk_columns import OddRows
 from maillard.decisions.stores.contract import ChainRows, Transaction
 from maillard.decisions.stores.vectors import digest_of
 from maillard.decisions.timestamps import from_microseconds
 from maillard.errors import InvalidValue, MaillardError
 
 _MAX_LINKS = 256  # per transaction
+_MAX_SCREENED_BATCHES, _SCREENED_ROWS = 32, 60_000
+_MAX_FAILURES = 8  # batches that could not be screened, after which no more are
 _MAX_NAMED = 3  # decisions in a message
 _HASH = re.compile("[0-9a-f]{64}")
 
@@ -60,13 +65,22 @@ def check_chain(
     `read` begins a read-only transaction. The chain only grows, so it is read in several of them.
     """
     checker = _ChainChecker(on_problem, anchor)
+    limit, failures = _MAX_LINKS, 0
     while True:
         try:
             with read() as transaction:
-                links = transaction.links(checker.report.commits, _MAX_LINKS)
+                links = transaction.links(checker.report.commits, limit)
                 if not links:
                     checker.compare_counts(transaction)
                     break
+                if failures < _MAX_FAILURES:
+                    limit = _next_limit(links)
+                    accepted = checker.screen(transaction, links)
+                    failures += accepted < len(links)
+                    # Read on where batches of the usual size begin, so that errors name the same commit.
+                    links = links[accepted:][: _MAX_LINKS - checker.report.commits % _MAX_LINKS]
+                else:
+                    limit = _MAX_LINKS
                 rows = transaction.chain_rows(links)
             for link in links:
                 checker.check(link, rows)
@@ -80,6 +94,16 @@ def check_chain(
     return checker.report
 
 
+def _next_limit(links: Sequence[Link]) -> int:
+    """Return how many links to read next, so that they have about as many rows as can be screened at once."""
+    rows = sum(
+        link.events + len(link.decisions) // chain.ID_SIZE + len(link.rewards) // chain.REWARD_KEY_SIZE
+        for link in links
+    )
+    batches = _SCREENED_ROWS * len(links) // max(rows, 1) // _MAX_LINKS
+    return min(max(batches, 1), _MAX_SCREENED_BATCHES) * _MAX_LINKS
+
+
 class _ChainChecker:
     """Checks links one after the other."""
 
@@ -89,11 +113,25 @@ class _ChainChecker:
         self.next_event = 1
         self.complete = True  # whether the chain begins with the log
 
+    def screen(self, transaction: Transaction, links: Sequence[Link]) -> int:
+        """Check links many at once; return how many of them, from the first on, are certainly correct."""
+        accepted = 0
+        with suppress(OddRows, MaillardError, sqlite3.Error):  # `check` reports the error
+            for link, found in zip(links, screen_links(transaction, links), strict=True):
+                self._begin(link)
+                gap = link.events and link.first_event != (self.next_event or link.first_event)
+                if gap or link.number != self.report.commits + 1:
+                    break
+                if chain.next_hash(self.previous, found.digest) != link.hash:
+                    break
+                self._advance(link, found.erased)
+                accepted += 1
+        return accepted
+
     def check(self, link: Link, rows: ChainRows) -> None:
         """Check the next link."""
         report = self.report
-        if not report.commits and link.first_event != 1:
-            self.complete, self.next_event = False, 0
+        self._begin(link)
         if link.number != report.commits + 1:
             self.on_problem(None, f"commit {report.commits + 1} of the chain is missing")
         if link.events and link.first_event != (self.next_event or link.first_event):
@@ -104,11 +142,20 @@ class _ChainChecker:
             self.on_problem(decision, problem)
         if not missing and chain.next_hash(self.previous, _digest(link, rows)) != link.hash:
             self.on_problem(None, _changed(link))
+        seals = [rows.decisions[key][1] for key in chain.id_texts(link.decisions) if key in rows.decisions]
+        self._advance(link, sum(map(chain.is_erased, seals)))
+
+    def _begin(self, link: Link) -> None:
+        if not self.report.commits and link.first_event != 1:
+            self.complete, self.next_event = False, 0
+
+    def _advance(self, link: Link, erased: int) -> None:
+        """Continue after a link."""
+        report = self.report
         self.previous = link.hash
         self.next_event = link.first_event + link.events if link.events else self.next_event
         report.commits, report.head, report.time = link.number, link.hash.hex(), link.time
-        seals = [rows.decisions[key][1] for key in chain.id_texts(link.decisions) if key in rows.decisions]
-        report.erased += sum(map(chain.is_erased, seals))
+        report.erased += erased
         report.decisions += len(link.decisions) // chain.ID_SIZE
         self.rewards += len(link.rewards) // chain.REWARD_KEY_SIZE
         if report.head == self.anchor:

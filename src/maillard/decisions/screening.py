@@ -209,8 +209,11 @@ class _Block:
         fits, error = self._compare(position)
         good &= fits & (~installed | (error <= _TOLERANCE))
         self._count(good, installed, error)
-        for place in np.flatnonzero(~good).tolist():
-            yield self._suspect(place)
+        places = np.flatnonzero(~good)
+        if places.size:
+            found = self.part.rows(self.rows.start + places)
+            for place, row in zip(places.tolist(), found, strict=True):
+                yield Suspect(row, self._state(place))
 
     def _compare(self, position: Ints) -> tuple[Bools, Floats]:
         """Return whether vectors fit the eligible and chosen arms, and their errors; NaN if unknown."""
@@ -281,16 +284,14 @@ class _Block:
             for version in others.tolist():
                 screening.not_recomputed[f"formula version {version} of {name} is not the installed one"] += 1
 
-    def _suspect(self, place: int) -> Suspect:
-        (row,) = self.part.rows(np.array([self.rows.start + place]))
-        state = State(
+    def _state(self, place: int) -> State:
+        return State(
             **vars(self.segment.configuration),
             number=int(self.state[place]),
             administrative=self.segment.event.number,
             policy=self.segment.policy,
             tally=Tally(self.pulls[self.tally[place]], self.sums[self.tally[place]]),
         )
-        return Suspect(row, state)
 
 
 def _errors(logged: Floats, exact: Floats) -> Floats:

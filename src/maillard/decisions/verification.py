@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
+import copy
 import math
 import reprlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,24 +14,26 @@ from typing import Any
 import numpy as np
 
 from maillard.decisions.audit import Audit, Score, Verdict
-from maillard.decisions.chain_verification import ChainReport, check_anchor, check_chain
+from maillard.decisions.chain_process import ChainResult, check_log_chain, started_chain_process
+from maillard.decisions.chain_verification import ChainReport, check_anchor
 from maillard.decisions.columns import columns_of
-from maillard.decisions.decision import Decision, RewardEvent
+from maillard.decisions.decision import Decision
 from maillard.decisions.events import Event, Reset, Restore, Simulate
 from maillard.decisions.log import MALFORMED, DecisionLog, apply_events
 from maillard.decisions.log_arrays import LogArrays
 from maillard.decisions.log_locations import redact
 from maillard.decisions.opening import read_log
 from maillard.decisions.pipeline_audit import PipelineAudit
-from maillard.decisions.reward_rule import Reward
-from maillard.decisions.screening import Screening
+from maillard.decisions.reward_verification import reward_problems
+from maillard.decisions.screening import NotScreened, Screening
 from maillard.decisions.state import State
+from maillard.decisions.stores.bulk_columns import OddRows
+from maillard.decisions.stores.bulk_reads import BulkReader
 from maillard.decisions.stores.contract import Row
 from maillard.errors import InvalidLog, InvalidValue, MaillardError
 
 _TOLERANCE = 1e-12
 _MAX_LISTED_PROBLEMS = 20
-_MAX_SUBSET_REWARDS = 10  # rewards of a decision up to which all subsets are tried
 # The fields that a repeated decision (sticky assignment) has in common with the original.
 _REPEATED_FIELDS = (
     "unit", "epoch", "arm", "eligible", "log_probabilities", "log_probability", "policy_version",
@@ -126,25 +128,46 @@ def verify(
     simulations = [event for event in opened.events if isinstance(event, Simulate)]
     found.seeded = any(event.seed is not None for event in simulations)
     found.simulated_clock = any(event.clock for event in simulations)
-    audit = Audit()
     with nullcontext() if opened is log else opened:
         if opened.read_chain is not None:
-            found.chain = check_chain(opened.read_chain, found.add_problem, expected)
+            with started_chain_process(opened, expected) as process:
+                if process is None:
+                    _add_chain(found, check_log_chain(opened, expected))
+                audit = _check_all_rows(opened, found)
+                if process is not None:
+                    _add_chain(found, process.result() or check_log_chain(opened, expected))
         elif expected is not None:
             raise InvalidValue("anchor", anchor, f"a log in a store; {opened.source} has no hash chain")
+        else:
+            audit = _check_all_rows(opened, found)
         for problem in opened.changed_files():
             found.add_problem(None, problem)
-        if opened.foreign or not opened.selection.selects_all:
-            _audit_rows(opened, found, audit)
-            reason = "the log has no events" if opened.foreign else "a part of a log does not have all events"
-            found.not_recomputed[f"{reason} to rebuild states from"] = found.decisions
-        else:
-            _verify_rows(opened, found, audit)
-    found.arms, found.weights = audit.scores(), audit.weights()
+    order = {arm: place for place, arm in enumerate(opened.arms)}
+    found.arms = sorted(audit.scores(), key=lambda score: order.get(score.name, len(order)))
+    found.weights = audit.weights()
     found.limit, found.audit_verdict, found.not_audited = audit.limit, audit.verdict, audit.left_out
     if audit.impossible:
         found.add_problem(None, f"{audit.impossible} decisions are for an arm whose logged probability is 0")
     return found
+
+
+def _add_chain(found: Verification, result: ChainResult) -> None:
+    """Add what the check of the chain found, before the problems of rows."""
+    found.chain = result.report
+    listed = [*(LogProblem(*each) for each in result.problems), *found.problems]
+    found.problems = listed[:_MAX_LISTED_PROBLEMS]
+    found.problem_count += result.problem_count
+
+
+def _check_all_rows(log: DecisionLog, found: Verification) -> Audit:
+    """Check the rows of a log as far as its states can be rebuilt; return the audit of the choices."""
+    if not log.foreign and log.selection.selects_all:
+        return _check_rows(log, found)
+    audit = Audit()
+    _audit_rows(log, found, audit)
+    reason = "the log has no events" if log.foreign else "a part of a log does not have all events"
+    found.not_recomputed[f"{reason} to rebuild states from"] = found.decisions
+    return audit
 
 
 def _audit_rows(log: DecisionLog, found: Verification, audit: Audit) -> None:
@@ -171,6 +194,17 @@ def _audit_rows(log: DecisionLog, found: Verification, audit: Audit) -> None:
             pass
     for fault in pipeline.faults if audit.verdict != "broken" else ():
         found.add_problem(None, fault)
+
+
+def _check_rows(log: DecisionLog, found: Verification) -> Audit:
+    """Check all rows of a log against its states, many at once if possible; return the audit."""
+    screened, audit = copy.deepcopy(found), Audit()
+    if _screen_store(log, screened, audit):
+        vars(found).update(vars(screened))
+        return audit
+    audit = Audit()
+    _verify_rows(log, found, audit)
+    return audit
 
 
 def _verify_rows(log: DecisionLog, found: Verification, audit: Audit) -> None:
@@ -205,11 +239,26 @@ def _screen_rows(log: DecisionLog, parts: Iterable[LogArrays], found: Verificati
         audit.add_arrays(part, log.arms)
         for row, state in screening.add(part):
             checker.check(row, state)
+        if log.on_rows is not None:
+            log.on_rows(found.decisions)
     screening.finish()
     checker.check_repeats()
     found.recomputed += screening.recomputed
     found.not_recomputed += screening.not_recomputed
     found.largest_error = max(found.largest_error, screening.largest_error)
+
+
+def _screen_store(log: DecisionLog, found: Verification, audit: Audit) -> bool:
+    """Screen a log in a store that has bulk reads; return False if it must be checked row by row."""
+    if log.read_chain is None or log.reward is None:
+        return False
+    try:
+        with log.read_chain() as transaction:
+            parts = BulkReader(transaction).arrays(log.arms, log.number, log.reward.learn)
+            _screen_rows(log, parts, found, audit)
+    except (NotScreened, OddRows, MaillardError):
+        return False
+    return True
 
 
 class _RowChecker:
@@ -237,7 +286,7 @@ class _RowChecker:
         elif self.sticky and decision.unit is not None:
             self.origins[decision.id] = decision
         try:
-            for problem in _reward_problems(row, self.rule, self.epoch_ends.get(decision.epoch)):
+            for problem in reward_problems(row, self.rule, self.epoch_ends.get(decision.epoch)):
                 self.found.add_problem(decision.id, problem)
             if what := _contradiction(decision, state) or self._recompute(decision, state):
                 self.found.add_problem(decision.id, what)
@@ -283,104 +332,6 @@ class _RowChecker:
                 continue
             self.found.add_problem(row.id, f"repeats {row.origin}, {problem}")
         self.repeats, self.origins = [], {}
-
-
-def _reward_problems(row: Row, rule: Reward, epoch_end: int | None) -> Iterator[str]:
-    """Yield how the rewards applied to the tally contradict the logged reward events.
-
-    `epoch_end` is the event that ended the decision's epoch, if one did.
-    """
-    low, high = rule.bounds
-    for each in row.rewards:
-        if not low <= each.value <= high:
-            yield f"reward {each.event!r} is {each.value!r}, outside the reward range"
-            return
-    timely = [each for each in row.rewards if not each.late]
-    for place, event in enumerate(row.applied):
-        if problem := _event_problem(row, place, timely, rule, epoch_end):
-            yield f"event {event.number} {problem}"
-    yield from _lateness_problems(row, timely, rule, epoch_end)
-    yield from _total_problems(row, timely, rule, epoch_end)
-
-
-def _event_problem(
-    row: Row, place: int, timely: Sequence[RewardEvent], rule: Reward, epoch_end: int | None
-) -> str | None:
-    """Return the problem with one of the events that applied a decision's rewards."""
-    decision, event, before = row.decision, row.applied[place], row.applied[place - 1] if place else None
-    closes = rule.closes(decision.time)
-    early = closes is not None and event.time < closes
-    provisional = rule.learn == "provisional"
-    revisable = before is not None and (provisional or before.kind != "default")
-    problem = None
-    if event.number <= decision.state:
-        problem = "applied its reward before the decision"
-    elif epoch_end is not None and event.number > epoch_end:
-        problem = "applied its reward after its epoch"
-    elif event.arm != decision.arm:
-        problem = f"has arm {event.arm!r}, but the decision has {decision.arm!r}"
-    elif event.kind == "revision":
-        if not revisable or rule.learn == "on_close" or event.previous != row.applied[place - 1].value:
-            problem = "revises a reward that was not applied"
-    elif before is not None:
-        problem = "applied its reward twice"
-    elif event.kind == "default":
-        if rule.default is None or event.value != rule.default or (not provisional and (timely or early)):
-            problem = f"applied the default {event.value!r}, but there are {len(timely)} rewards"
-    elif provisional:
-        problem = "applied its reward without revising the default"
-    elif rule.learn == "on_close" and early:
-        problem = "applied its reward before its window closed"
-    return problem
-
-
-def _lateness_problems(
-    row: Row, timely: Sequence[RewardEvent], rule: Reward, epoch_end: int | None
-) -> Iterator[str]:
-    """Yield a problem with late flags. A settled window stays closed even if the clock is set back."""
-    closes, late = rule.closes(row.decision.time), [each for each in row.rewards if each.late]
-    ended = row.applied or epoch_end is not None or (rule.default is None and not timely)
-    if closes is None:
-        if late:
-            yield f"reward {late[0].event!r} is late, but there is no window"
-    elif missed := [each for each in timely if each.arrived >= closes]:
-        yield f"reward {missed[0].event!r} arrived after the window closed, but is not late"
-    elif late and not (rule.settles and ended) and all(each.arrived < closes for each in late):
-        yield f"reward {late[0].event!r} is late, but arrived before the window closed"
-
-
-def _total_problems(
-    row: Row, timely: Sequence[RewardEvent], rule: Reward, epoch_end: int | None
-) -> Iterator[str]:
-    """Yield a problem with the last applied value. Rewards after the epoch are not applied."""
-    total, ended = rule.total(timely), epoch_end is not None
-    if rule.learn == "provisional" and total is None:
-        total = rule.default
-    if not row.applied:
-        if total is not None and not ended and rule.learn != "on_close":
-            yield f"its reward, {total!r}, was never applied"
-    elif row.applied[0].kind != "default" or rule.learn == "provisional":
-        value, complete = row.applied[-1].value, rule.learn == "on_close" or not ended
-        unrevised = rule.learn == "provisional" and value == rule.default
-        partial = unrevised or _is_partial_total(value, timely, rule)
-        if value != total and (complete or not partial):
-            yield f"its reward was applied as {value!r}, but its reward events give {total!r}"
-
-
-def _is_partial_total(value: float, rows: Sequence[RewardEvent], rule: Reward) -> bool:
-    """Whether a value can be the total of the rewards that arrived before the epoch ended.
-
-    These are the first rewards by arrival. If the clock was set back or stood still, they can be any subset.
-    """
-    if rule.combine != "sum":
-        return any(row.value == value for row in rows)
-    if any(rule.total(rows[:size]) == value for size in range(1, len(rows))):
-        return True
-    if len(rows) > _MAX_SUBSET_REWARDS:
-        low, high = (math.fsum(clip(row.value, 0.0) for row in rows) for clip in (min, max))
-        return low <= value <= high
-    sizes = range(1, len(rows))
-    return any(rule.total(subset) == value for size in sizes for subset in itertools.combinations(rows, size))
 
 
 def _contradiction(decision: Decision, state: State) -> str | None:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from maillard.decisions.columns import MAX_BATCH_ROWS, MAX_BATCH_VALUES
+from maillard.decisions.files.column_batches import column_batches
 from maillard.decisions.files.metadata import read_header, write_header
 from maillard.decisions.files.row_codec import APPLIED, COLUMNS, REWARDS, values_of
 from maillard.decisions.files.table_logs import Table, number_column, open_table, rename_columns
 from maillard.decisions.frames import library_of
 from maillard.decisions.log import DecisionLog
+from maillard.decisions.stores.bulk_columns import OddRows
 from maillard.decisions.stores.contract import Row
 from maillard.errors import InvalidValue, MaillardError
 
@@ -22,6 +24,7 @@ METADATA_KEY = "maillard"
 
 Fields: TypeAlias = Mapping[str, Sequence[str]]  # of columns of structs, those fields that are needed
 NO_FIELDS: Fields = MappingProxyType({})
+_T = TypeVar("_T")
 
 
 def pyarrow() -> Any:
@@ -71,8 +74,8 @@ def schema() -> Any:
     return pa.schema(list((column_types() | {"policy": pa.dictionary(pa.int32(), pa.string())}).items()))
 
 
-def batches_of(log: DecisionLog, rows: Iterable[Row] | None = None) -> Generator[Any, None, None]:
-    """Yield the table, or that of these rows of the log, in batches of bounded size."""
+def plain_batches(log: DecisionLog, rows: Iterable[Row] | None = None) -> Generator[Any, None, None]:
+    """Yield the table, or that of these rows of the log, in batches of bounded size, made from rows."""
     pa, columns = pyarrow(), schema()
     buffer: list[tuple[Any, ...]] = []
     size = 0
@@ -91,9 +94,17 @@ def batches_of(log: DecisionLog, rows: Iterable[Row] | None = None) -> Generator
         yield batch()
 
 
+def each_batch(log: DecisionLog, use: Callable[[Iterable[Any]], _T]) -> _T:
+    """Return what `use` makes of the batches of the table. It is called a second time if the log is odd."""
+    try:
+        return use(column_batches(log, schema()))
+    except OddRows:
+        return use(plain_batches(log))
+
+
 def to_table(log: DecisionLog) -> Any:
     """Return the log as an Arrow table with its metadata."""
-    table = pyarrow().Table.from_batches(batches_of(log), schema=schema())
+    table = each_batch(log, lambda batches: pyarrow().Table.from_batches(batches, schema=schema()))
     return table.replace_schema_metadata({METADATA_KEY: write_header(log)})
 
 

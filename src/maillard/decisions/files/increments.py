@@ -136,7 +136,7 @@ def changes_since(store: Store, name: str, before: Manifest | None, *, owned: bo
 def _batches(transaction: Transaction, log: DecisionLog, ids: Any, where: str) -> Generator[Any, None, None]:
     """Yield the rows with these ids, or all rows, as Arrow batches of bounded size."""
     if not isinstance(transaction, SQLTransaction):
-        return arrow.batches_of(log)
+        return arrow.plain_batches(log)
     size = max(1, min(MAX_BATCH_ROWS, MAX_BATCH_VALUES // max(len(log.arms), 1)))
     chunks = transaction.raw_decisions(size)
     if ids is not None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,18 +22,34 @@ from maillard.decisions.log import DecisionLog
 from maillard.errors import InvalidValue
 
 _MAX_PART_ROWS = 1_000_000  # a part is read by one worker
+# Dictionaries only for columns with few different values: they make other columns larger, and take longer.
+_REPEATED = [
+    "experiment", "arm", "eligible.list.element", "policy", "policy_version", "formula_version", "epoch",
+    "cold", "position", "rewards.list.element.event", "applied.list.element.kind",
+]  # fmt: skip
+_OPTIONS: dict[str, Any] = {"compression": "zstd", "use_dictionary": _REPEATED}
 
 
 def write(log: DecisionLog, path: Path) -> WriteResult:
     """Write a log, one row group at a time."""
     pq = pyarrow().parquet
     columns = arrow.schema().with_metadata({METADATA_KEY: write_header(log)})
-    rows = 0
-    with atomic_file(path) as partial, pq.ParquetWriter(partial, columns, compression="zstd") as writer:
-        for batch in arrow.batches_of(log):
-            writer.write_batch(batch)
-            rows += batch.num_rows
-    return WriteResult(rows, 0)
+
+    def write_batches(batches: Iterable[Any]) -> int:
+        rows, pending = 0, None
+        with pq.ParquetWriter(partial, columns, **_OPTIONS) as writer, ThreadPoolExecutor(1) as thread:
+            for batch in batches:
+                if pending is not None:
+                    pending.result()
+                # Arrow writes without the interpreter lock, so the next batch is read meanwhile.
+                pending = thread.submit(writer.write_batch, batch)
+                rows += batch.num_rows
+            if pending is not None:
+                pending.result()
+        return rows
+
+    with atomic_file(path) as partial:
+        return WriteResult(arrow.each_batch(log, write_batches), 0)
 
 
 def open_file(path: Path, experiment: str | None, columns: Mapping[str, str] | None = None) -> DecisionLog:

@@ -1,6 +1,6 @@
 """Rows of a SQL store as Arrow batches, without an object for each row.
 
-`arrow.batches_of` is the plain version. It also handles batches that this module does not: those with rows
+`arrow.plain_batches` is the plain version. It also handles batches that this module does not: those with rows
 that are damaged, or that an earlier version wrote with distributions as text.
 """
 
@@ -42,7 +42,7 @@ def batches_of_chunks(
             try:
                 batch = _batch(log, chunk, transaction.raw_rewards(ids), transaction.raw_updates(ids))
             except unusual:
-                yield from arrow.batches_of(log, transaction.with_rewards(chunk))
+                yield from arrow.plain_batches(log, transaction.with_rewards(chunk))
             else:
                 yield batch
 

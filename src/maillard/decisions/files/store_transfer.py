@@ -17,7 +17,7 @@ from maillard.decisions.log import DecisionLog, select_experiment
 from maillard.decisions.log_locations import redact
 from maillard.decisions.reward_rule import Learn
 from maillard.decisions.stores import Store, open_store
-from maillard.decisions.stores.contract import Head, Parked, Row, Transaction
+from maillard.decisions.stores.contract import Head, Parked, Row, Transaction, rows_until
 from maillard.errors import Conflict, InvalidLog, InvalidValue, MaillardError
 
 _MAX_INSERTED_ROWS = 1_000  # per batch
@@ -91,24 +91,14 @@ def contents_of(transaction: Transaction, name: str, where: str, *, owned: bool)
 
 def _rows(store: Store, experiment: str, number: int, learn: Learn) -> Iterator[Row]:
     """Yield the rows as they were after the event with this number."""
-    rows, end = store.rows(experiment), None
-    for place, (decision, rewards, applied) in enumerate(rows):
-        if not place:  # after the first row: the rows are a snapshot from before
-            with store.reading(experiment) as transaction:
-                following = transaction.events(number, through=number + 1)
-            end = following[0].time if following else None
-        if decision.state > number:
-            return
-        if end is not None:
-            # Whether the decision itself was appended later.
-            later = bool(applied) and applied[0].number > number and learn != "on_close"
-            if later and learn == "provisional":  # its default was written together with it
-                continue
-            rewards = tuple(  # noqa: PLW2901
-                each for each in rewards if each.arrived < end and (each.late or not later)
-            )
-            applied = tuple(event for event in applied if event.number <= number)  # noqa: PLW2901
-        yield Row(decision, tuple(sorted(rewards, key=lambda each: (each.arrived, each.event))), applied)
+    rows = iter(store.rows(experiment))
+    first = next(rows, None)
+    if first is None:
+        return
+    with store.reading(experiment) as transaction:  # after the first row: the rows are a snapshot from before
+        following = transaction.events(number, through=number + 1)
+    end = following[0].time if following else None
+    yield from rows_until(itertools.chain([first], rows), number, end, learn)
 
 
 class Imported(NamedTuple):
