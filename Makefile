@@ -131,6 +131,8 @@ bench: $(READY) $(PEERS_READY) ## print the benchmark tables (about twelve minut
 	$(BIN)/python -m benchmarks.simulation --peers benchmarks/peers.json
 	@echo "== decisions"
 	$(BIN)/python -m benchmarks.decisions
+	@echo "== verification"
+	$(BIN)/python -m benchmarks.verification
 	@echo "== evaluation"
 	$(BIN)/python -m benchmarks.evaluation
 	@echo "== service"

@@ -24,7 +24,7 @@ from maillard.decisions.stores.sql_chain import events_of, ids_of
 
 # The fields of the records, in the order of the structures in `chain`.
 _DECISION = np.dtype([
-    ("id", "V16"), ("vector", "V32"), ("commitment", "V32"), ("origin", "V16"), ("time", "<i8"),
+    ("id", "V16"), ("commitment", "V32"), ("vector", "V32"), ("origin", "V16"), ("time", "<i8"),
     ("state", "<i8"), ("epoch", "<i8"), ("policy_version", "<i8"), ("formula_version", "<i8"),
     ("position", "<i8"), ("arm", "<i8"), ("log_probability", "<f8"), ("cold", "?"),
 ])  # fmt: skip
