@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from maillard.decisions import chain
 from maillard.decisions.chain import FIRST_HASH, Commit, Link
 from maillard.decisions.decision import RewardEvent
+from maillard.decisions.events import Prune
+from maillard.decisions.pruned_logs import digest_of_events
 from maillard.decisions.stores.contract import ChainRows, Transaction
 from maillard.decisions.stores.vectors import digest_of
 from maillard.decisions.timestamps import from_microseconds
@@ -41,6 +44,20 @@ class ChainReport:
     "Decisions that were logged before the log had a chain."
     anchor: int | None = None
     "The number of the commit that has the hash of the given anchor."
+    pruned: PrunedCommits | None = None
+    "The first commits, if they were pruned. The other fields except `commits` do not count them."
+
+
+class PrunedCommits(NamedTuple):
+    """Commits whose decisions were removed from the log."""
+
+    commit: int
+    "The number of the last one."
+    hash: str
+    decisions: int
+    "How many decisions were removed."
+    before: int
+    "The decisions were made before this time, in microseconds since 1970."
 
 
 def check_anchor(anchor: str) -> str:
@@ -53,13 +70,20 @@ def check_anchor(anchor: str) -> str:
 
 
 def check_chain(
-    read: Callable[[], AbstractContextManager[Transaction]], on_problem: OnProblem, anchor: str | None = None
+    read: Callable[[], AbstractContextManager[Transaction]],
+    on_problem: OnProblem,
+    anchor: str | None = None,
+    prune: Prune | None = None,
 ) -> ChainReport:
     """Recompute the hashes of all links from the rows, and report every contradiction.
 
-    `read` begins a read-only transaction. The chain only grows, so it is read in several of them.
+    `read` begins a read-only transaction. The chain only grows, so it is read in several of them. `prune` is
+    the event that removed the first commits, if one did.
     """
-    checker = _ChainChecker(on_problem, anchor)
+    checker = ChainChecker(on_problem, anchor, prune)
+    if prune is not None:
+        with read() as transaction:
+            checker.check_kept_events(transaction, prune)
     while True:
         with read() as transaction:
             links = transaction.links(checker.report.commits, _MAX_LINKS)
@@ -71,22 +95,69 @@ def check_chain(
             except InvalidLog as error:
                 on_problem(None, f"the chain cannot be read after commit {checker.report.commits}: {error}")
                 return checker.report
+            checker.count_lost_rewards(transaction, links)
         for link in links:
             checker.check(link, rows)
-    if anchor is not None and checker.report.anchor is None:
-        reason = "its end was cut off, its history was rewritten, or the anchor belongs to another log"
-        problem = f"no commit of this log has the hash {anchor}, so it does not extend the published head"
-        on_problem(None, f"{problem}: {reason}")
+    checker.check_anchor()
     return checker.report
 
 
-class _ChainChecker:
+class ChainChecker:
     """Checks links one after the other."""
 
-    def __init__(self, on_problem: OnProblem, anchor: str | None) -> None:
+    def __init__(self, on_problem: OnProblem, anchor: str | None = None, prune: Prune | None = None) -> None:
         self.report, self.on_problem, self.anchor = ChainReport(), on_problem, anchor
-        self.previous, self.rewards = FIRST_HASH, 0
+        self.previous, self.rewards, self.pruned = FIRST_HASH, 0, prune is not None
         self.first_event = self.next_event = 1
+        if prune is not None:
+            self.report.pruned = PrunedCommits(prune.commit, prune.hash, prune.decisions, prune.before)
+            self.start_after(prune.commit, prune.hash, prune.last_event)
+
+    def start_after(self, commit: int, hashed: str, last_event: int) -> None:
+        """Begin with the link after this commit."""
+        self.report.commits, self.report.head = commit, hashed
+        self.previous, self.next_event = bytes.fromhex(hashed), last_event + 1
+        if hashed == self.anchor:
+            self.report.anchor = commit
+
+    def check_anchor(self) -> None:
+        """Report an anchor that no link has."""
+        if self.anchor is None or self.report.anchor is not None:
+            return
+        reason = "its end was cut off, its history was rewritten, or the anchor belongs to another log"
+        if self.report.pruned is not None:
+            reason += (
+                f"; or it is the hash of a commit before {self.report.pruned.commit}, which was pruned: "
+            )
+            reason += "then verify the export with this anchor"
+        problem = (
+            f"no commit of this log has the hash {self.anchor}, so it does not extend the published head"
+        )
+        self.on_problem(None, f"{problem}: {reason}")
+
+    def check_kept_events(self, transaction: Transaction, prune: Prune) -> None:
+        """Check the events that pruning left without their links."""
+        if digest_of_events(transaction, prune.base, prune.last_event) != prune.events_digest:
+            span = f"the events up to {prune.last_event} that pruning kept"
+            self.on_problem(None, f"{span} do not have the digest of event {prune.number}: one was changed")
+
+    def count_lost_rewards(self, transaction: Transaction, links: Sequence[Link]) -> None:
+        """Leave out the rewards of decisions that were pruned, as the counts of the log do."""
+        if self.pruned:
+            keys = [chain.id_text(key[: chain.ID_SIZE]) for link in links for key in chain.reward_keys(link)]
+            known = transaction.decision_summaries(set(keys))
+            self.rewards -= sum(key not in known for key in keys)
+
+    def count_leftovers(self, transaction: Transaction) -> int:
+        """Count the rows of pruned links that an interrupted prune has left; return that of decisions."""
+        decisions = after = 0
+        last = self.report.pruned.commit if self.report.pruned is not None else 0
+        while links := [link for link in transaction.links(after, _MAX_LINKS) if link.number <= last]:
+            decisions += sum(len(link.decisions) for link in links) // chain.ID_SIZE
+            self.rewards += sum(len(link.rewards) for link in links) // chain.REWARD_KEY_SIZE
+            self.count_lost_rewards(transaction, links)
+            after = links[-1].number
+        return decisions
 
     def check(self, link: Link, rows: ChainRows) -> None:
         """Check the next link."""
@@ -118,7 +189,7 @@ class _ChainChecker:
         last = self.next_event - 1
         if head is not None and report.commits and head.number != last:
             self.on_problem(None, f"the log has {head.number} events, but its chain ends with event {last}")
-        extra = sum(counts.decisions.values()) - report.decisions
+        extra = sum(counts.decisions.values()) - report.decisions - self.count_leftovers(transaction)
         if self.first_event > 1 or not report.commits:
             report.unchained = max(extra, 0)
             return
@@ -151,14 +222,9 @@ def _missing_rows(link: Link, rows: ChainRows) -> Iterator[tuple[str | None, str
         if number not in rows.events:
             yield None, f"event {number} was deleted: {_describe(link)} contains it"
     found = {chain.reward_record(row)[: chain.REWARD_KEY_SIZE] for row in _rewards_of(link, rows)}
-    for reward in _reward_keys(link):
+    for reward in chain.reward_keys(link):
         if reward not in found:
             yield chain.id_text(reward[: chain.ID_SIZE]), f"lost a reward: {_describe(link)} contains it"
-
-
-def _reward_keys(link: Link) -> list[bytes]:
-    size = chain.REWARD_KEY_SIZE
-    return [link.rewards[start : start + size] for start in range(0, len(link.rewards), size)]
 
 
 def _rewards_of(link: Link, rows: ChainRows) -> Iterator[RewardEvent]:
@@ -174,7 +240,7 @@ def _digest(link: Link, rows: ChainRows) -> bytes:
         vector = digest_of(decision.eligible, decision.log_probabilities)
         commit.decisions.append(chain.decision_record(decision, seal, vector))
     commit.add_events(rows.events[link.first_event + place] for place in range(link.events))
-    keys = set(_reward_keys(link))
+    keys = set(chain.reward_keys(link))
     records = map(chain.reward_record, _rewards_of(link, rows))
     commit.rewards = [record for record in records if record[: chain.REWARD_KEY_SIZE] in keys]
     return commit.digest()

@@ -14,7 +14,15 @@ from typing import Any
 
 from maillard.decisions.columns import Columns, columns_of
 from maillard.decisions.decision import Decision
-from maillard.decisions.events import AdministrativeEvent, Configuration, Event, configurations
+from maillard.decisions.events import (
+    AdministrativeEvent,
+    Configuration,
+    Event,
+    Prune,
+    TallyUpdate,
+    configurations,
+)
+from maillard.decisions.pruned_logs import last_prune
 from maillard.decisions.reward_rule import Reward
 from maillard.decisions.selection import Names, Numbers, Selection, Time, select_part
 from maillard.decisions.state import State, replay
@@ -67,6 +75,10 @@ class DecisionLog:
         "Whether the log is in a store and its experiment is not archived, so that it may grow."
         self.read_chain: Callable[[], AbstractContextManager[Transaction]] | None = None
         "Begins a read-only transaction of the store; None if the log is not in a store."
+        self.read_base: Callable[[], State] | None = None
+        "Reads the state from which the states of a pruned log are rebuilt; None if it was not pruned."
+        self.read_lost_updates: Callable[[], Iterable[TallyUpdate]] = tuple
+        "Reads the later tally updates of decisions that were pruned."
         self.check_rows: Callable[[], None] = _accept
         "Raises InvalidLog if rows of an exported table were removed or edited."
 
@@ -130,7 +142,10 @@ class DecisionLog:
         return part
 
     def history(self) -> Iterator[Event | Row]:
-        """Yield events and rows in order: each row follows the event that made the state it was chosen in."""
+        """Yield events and rows in order: each row follows the event that made the state it was chosen in.
+
+        The events of a pruned log follow its `base_state`.
+        """
         if not self.selection.selects_all:
             problem = "states cannot be rebuilt from a part of a log; read it without a selection"
             raise MaillardError(f"{self.source}: {problem}")
@@ -139,9 +154,12 @@ class DecisionLog:
                 f"{self.source}: this log has no events, so its states cannot be rebuilt. "
                 "It can be evaluated, and its means can be passed to warm_start"
             )
-        order = itertools.count()
-        pending: list[tuple[int, int, Event]] = [(event.number, next(order), event) for event in self.events]
-        last = 0
+        order, last = itertools.count(), self.first_event - 1
+        known = itertools.chain(self.events, self.read_lost_updates())
+        pending: list[tuple[int, int, Event]] = [
+            (event.number, next(order), event) for event in known if event.number > last
+        ]
+        heapq.heapify(pending)
 
         def until(number: int) -> Iterator[Event]:
             nonlocal last
@@ -161,10 +179,24 @@ class DecisionLog:
         if pending:
             raise MaillardError(f"{self.source}: event {pending[0][0]} is not one of its {self.number}")
 
+    @cached_property
+    def pruned(self) -> Prune | None:
+        """The event that removed the first decisions of the log, if one did."""
+        return last_prune(self.events)
+
+    @property
+    def first_event(self) -> int:
+        """The first event that `history` yields: 1, unless the log was pruned."""
+        return 1 if self.pruned is None else self.pruned.base + 1
+
+    def base_state(self) -> State | None:
+        """The state before the first event of `history`; None if that is the start of the experiment."""
+        return None if self.read_base is None else self.read_base()
+
     def final_state(self) -> State:
         """Rebuild the state after all events."""
         events = (each for each in self.history() if isinstance(each, Event))
-        state: State | None = None
+        state = self.base_state()
         while batch := list(itertools.islice(events, 10_000)):
             state = apply_events(state, batch, self.source)
         return replay([]) if state is None else state

@@ -127,7 +127,7 @@ def verify(
     audit = Audit()
     with nullcontext() if opened is log else opened:
         if opened.read_chain is not None:
-            found.chain = check_chain(opened.read_chain, found.add_problem, expected)
+            found.chain = check_chain(opened.read_chain, found.add_problem, expected, opened.pruned)
         elif expected is not None:
             raise InvalidValue("anchor", anchor, f"a log in a store; {opened.source} has no hash chain")
         if opened.foreign or not opened.selection.selects_all:
@@ -172,8 +172,8 @@ def _audit_rows(log: DecisionLog, found: Verification, audit: Audit) -> None:
 def _verify_rows(log: DecisionLog, found: Verification, audit: Audit) -> None:
     """Rebuild the states of the log in order, and check every decision against its state."""
     events: list[Event] = []
-    state: State | None = None
     try:
+        state = log.base_state()
         checker = _RowChecker(log, found)
         for each in log.history():
             if isinstance(each, Event):

@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from maillard.decisions.decision import RewardEvent
-from maillard.decisions.events import AdministrativeEvent, Start, parse_event, payload_of
+from maillard.decisions.event_payloads import parse_event, payload_of
+from maillard.decisions.events import AdministrativeEvent, Start
 from maillard.decisions.files.row_codec import CHECKS, Converter, convert_values, fields_of
 from maillard.decisions.identifiers import check_name
 from maillard.decisions.log import MALFORMED, DecisionLog

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from maillard.decisions.decision import Decision
-from maillard.decisions.events import Event, Simulate, Start
+from maillard.decisions.events import Event, Prune, Simulate, Start, TallyUpdate
 from maillard.decisions.files.metadata import check_events
 from maillard.decisions.identifiers import check_name
 from maillard.decisions.log import DecisionLog, select_experiment
 from maillard.decisions.log_locations import redact
+from maillard.decisions.pruned_logs import load_base
 from maillard.decisions.reward_rule import Learn
+from maillard.decisions.state import State
 from maillard.decisions.stores import Store, open_store
 from maillard.decisions.stores.contract import Head, Row, Transaction
 from maillard.errors import Conflict, InvalidLog, InvalidValue, MaillardError
@@ -53,7 +55,7 @@ def open_shared(store: Store, experiment: str | None, close: Callable[[], None] 
     if close is not None and any(isinstance(event, Simulate) and event.clock for event in events):
         now = last[0].time  # the store, which was opened for this log only, has another clock
     opened = DecisionLog(
-        lambda: _rows(store, name, number, learn),
+        lambda: _rows(store, name, range(opened.first_event - 1, number + 1), learn),
         experiment=name,
         source=store.where,
         events=events,
@@ -64,12 +66,34 @@ def open_shared(store: Store, experiment: str | None, close: Callable[[], None] 
     )
     opened.active = not opened.configurations[-1].archived
     opened.read_chain = lambda: store.reading(name)
+    if opened.pruned is not None:
+        opened.read_base, opened.read_lost_updates = _pruned_part(store, name, opened.pruned, number)
     return opened
 
 
-def _rows(store: Store, experiment: str, number: int, learn: Learn) -> Iterator[Row]:
-    """Yield the rows as they were after the event with this number."""
-    rows, end = store.rows(experiment), None
+def _pruned_part(
+    store: Store, experiment: str, prune: Prune, number: int
+) -> tuple[Callable[[], State], Callable[[], list[TallyUpdate]]]:
+    """Functions that read the base state of a pruned log, and the updates of decisions that it lost."""
+
+    def base() -> State:
+        with store.reading(experiment) as transaction:
+            return load_base(transaction, prune).state
+
+    def updates() -> list[TallyUpdate]:
+        with store.reading(experiment) as transaction:
+            found = transaction.updates_without_decision(prune.base)
+        return [event for event in found if event.number <= number]
+
+    return base, updates
+
+
+def _rows(store: Store, experiment: str, states: range, learn: Learn) -> Iterator[Row]:
+    """Yield the rows with these states, as they were after the event with the last number.
+
+    A prune that was interrupted leaves rows with earlier states.
+    """
+    rows, end, number = store.rows(experiment), None, states[-1]
     for place, (decision, rewards, applied) in enumerate(rows):
         if not place:  # after the first row: the rows are a snapshot from before
             with store.reading(experiment) as transaction:
@@ -77,6 +101,8 @@ def _rows(store: Store, experiment: str, number: int, learn: Learn) -> Iterator[
             end = following[0].time if following else None
         if decision.state > number:
             return
+        if decision.state < states[0]:
+            continue
         if end is not None:
             # Whether the decision itself was appended later.
             later = bool(applied) and applied[0].number > number and learn != "on_close"
@@ -102,6 +128,9 @@ def write(log: DecisionLog, target: str | Path | Store, experiment: str) -> Impo
     if log.foreign:
         advice = "Keep it as a file, or pass its means to warm_start"
         raise MaillardError(f"{log.source}: a log without events cannot be imported. {advice}")
+    if log.pruned is not None:
+        advice = "To move it, copy the database; to analyse it, read the log where it is"
+        raise MaillardError(f"{log.source}: a pruned log cannot be imported. {advice}")
     state = log.final_state()  # finds any error in the log before anything is written
     with _opened(target) as store:
         _check_new(log, store, experiment)

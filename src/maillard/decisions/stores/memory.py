@@ -5,10 +5,12 @@ from __future__ import annotations
 import heapq
 import os
 import threading
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from maillard.decisions import chain
 from maillard.decisions.chain import Commit, Link
@@ -105,28 +107,36 @@ class MemoryStore:
     def scrub(self) -> None:
         """Do nothing."""
 
+    def reclaim(self) -> None:
+        """Do nothing."""
+
     def close(self) -> None:
         """Do nothing."""
+
+
+_number = attrgetter("number")
 
 
 class MemoryTransaction:
     """A transaction on dictionaries."""
 
     def __init__(self, store: MemoryStore, experiment: str, clock: Callable[[], int]) -> None:
-        self._all, self._name, self.now = store._experiments, experiment, clock()
+        self._all, self.name, self.now = store._experiments, experiment, clock()
         self._data = self._all.get(experiment) or (_Experiment() if experiment else store._unassigned)
         self._documents = store._documents
         self._commit = Commit()
 
     @property
     def head(self) -> Head | None:
-        return self._data.head if self._name in self._all else None
+        return self._data.head if self.name in self._all else None
 
     def create(self) -> None:
-        self._all[self._name] = self._data
+        self._all[self.name] = self._data
 
     def events(self, after: int, through: int | None = None) -> list[Event]:
-        return self._data.events[after:through]
+        events = self._data.events
+        first = bisect_right(events, after, key=_number)
+        return events[first : None if through is None else bisect_right(events, through, key=_number)]
 
     def administrative_events(self) -> list[AdministrativeEvent]:
         return [event for event in self._data.events if isinstance(event, AdministrativeEvent)]
@@ -251,7 +261,8 @@ class MemoryTransaction:
         return True
 
     def counts(self) -> Counts:
-        observed = [row for rows in self._data.reward_events.values() for row in rows]
+        rewarded = self._data.reward_events.items()
+        observed = [row for key, rows in rewarded if key in self._data.decisions for row in rows]
         arms = Counter(row.arm for row in self._data.decisions.values())
         return Counts(arms, len(observed), sum(row.late for row in observed), len(self.all_parked()))
 
@@ -282,7 +293,8 @@ class MemoryTransaction:
         return self._data.links[-1] if self._data.links else None
 
     def links(self, after: int, limit: int) -> list[Link]:
-        return self._data.links[after : after + limit]
+        first = bisect_right(self._data.links, after, key=_number)
+        return self._data.links[first : first + limit]
 
     def chain_rows(self, links: Sequence[Link]) -> ChainRows:
         decisions, rewards = ids_of(links)
@@ -290,6 +302,45 @@ class MemoryTransaction:
         first, last = links[0].first_event, links[-1].first_event + links[-1].events
         events = {event.number: write_event(event) for event in self.events(first - 1, last - 1)}
         return ChainRows(found, events, self.reward_events(rewards))
+
+    def updates(self, ids: Iterable[str]) -> dict[str, list[TallyUpdate]]:
+        wanted, found = set(ids), dict[str, list[TallyUpdate]]()
+        for event in self._data.events:
+            if isinstance(event, TallyUpdate) and event.decision in wanted:
+                found.setdefault(event.decision, []).append(event)
+        return found
+
+    def updates_without_decision(self, after: int) -> list[TallyUpdate]:
+        updates = [event for event in self.events(after) if isinstance(event, TallyUpdate)]
+        return [event for event in updates if event.decision not in self._data.decisions]
+
+    def count_earlier_states(self, number: int) -> int:
+        return sum(row.state < number for row in self._data.decisions.values())
+
+    def remove_links(self, links: Sequence[Link], base: int) -> None:
+        data, (decisions, rewarded) = self._data, ids_of(links)
+        keys = {key for link in links for key in chain.reward_keys(link)}
+        for identifier in set(rewarded):
+            rows = data.reward_events.pop(identifier, [])
+            kept = [row for row in rows if chain.reward_record(row)[: chain.REWARD_KEY_SIZE] not in keys]
+            if kept:
+                data.reward_events[identifier] = kept
+        for identifier in decisions:
+            row = data.decisions.pop(identifier)
+            del data.seals[identifier]
+            data.keys.pop(row.idempotency_key or "", None)
+            if data.assigned.get(place := (row.epoch, row.unit or "")) == identifier:
+                del data.assigned[place]
+        last = min(links[-1].first_event + links[-1].events - 1, base)
+        data.events = [
+            event
+            for event in data.events
+            if not (isinstance(event, TallyUpdate) and links[0].first_event <= event.number <= last)
+        ]
+        data.links = [link for link in data.links if not links[0].number <= link.number <= links[-1].number]
+
+    def remove_distributions(self, before: int, limit: int) -> bool:  # noqa: ARG002
+        return True  # they are parts of the decisions
 
     def heads(self) -> dict[str, Head]:
         return {name: data.head for name, data in sorted(self._all.items())}

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from maillard.decisions.chain import FIRST_HASH, Commit
+from maillard.decisions.events import TallyUpdate
 from maillard.decisions.forks import renew_after_fork
 from maillard.decisions.stores import schema
 from maillard.decisions.stores.contract import Counts, Row, Visits
@@ -261,6 +262,12 @@ class PostgreSQLStore(SQLStore):
             connection.response_timeout = 3600.0  # it sends no response until it is done
             connection.execute("VACUUM (INDEX_CLEANUP ON) decisions, assignments")
 
+    def reclaim(self) -> None:
+        """Vacuum the tables of which rows were removed."""
+        with self._translate_errors(), closing(self._connect()) as connection:
+            connection.response_timeout = 3600.0  # it sends no response until it is done
+            connection.execute("VACUUM decisions, rewards, events, vectors, links, assignments")
+
     def close(self) -> None:
         """Close idle connections now, and the others when their transactions end."""
         with self._mutex:
@@ -312,6 +319,14 @@ class _Transaction(SQLTransaction):
     def visits(self, epoch: int) -> Visits:
         with self._longer_timeout():
             return super().visits(epoch)
+
+    def updates_without_decision(self, after: int) -> list[TallyUpdate]:
+        with self._longer_timeout():
+            return super().updates_without_decision(after)
+
+    def count_earlier_states(self, number: int) -> int:
+        with self._longer_timeout():
+            return super().count_earlier_states(number)
 
     def erase_unit(self, unit: str, token: str) -> int:
         with self._longer_timeout():
