@@ -126,14 +126,10 @@ class ChainChecker:
             return
         reason = "its end was cut off, its history was rewritten, or the anchor belongs to another log"
         if self.report.pruned is not None:
-            reason += (
-                f"; or it is the hash of a commit before {self.report.pruned.commit}, which was pruned: "
-            )
-            reason += "then verify the export with this anchor"
-        problem = (
-            f"no commit of this log has the hash {self.anchor}, so it does not extend the published head"
-        )
-        self.on_problem(None, f"{problem}: {reason}")
+            pruned = f"a commit before {self.report.pruned.commit}, which was pruned"
+            reason += f"; or it is the hash of {pruned}, and you can verify the export instead"
+        missing = f"no commit of this log has the hash {self.anchor}"
+        self.on_problem(None, f"{missing}, so it does not extend the published head: {reason}")
 
     def check_kept_events(self, transaction: Transaction, prune: Prune) -> None:
         """Check the events that pruning left without their links."""

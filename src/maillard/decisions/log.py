@@ -22,7 +22,6 @@ from maillard.decisions.events import (
     TallyUpdate,
     configurations,
 )
-from maillard.decisions.pruned_logs import last_prune
 from maillard.decisions.reward_rule import Reward
 from maillard.decisions.selection import Names, Numbers, Selection, Time, select_part
 from maillard.decisions.state import State, replay
@@ -75,8 +74,10 @@ class DecisionLog:
         "Whether the log is in a store and its experiment is not archived, so that it may grow."
         self.read_chain: Callable[[], AbstractContextManager[Transaction]] | None = None
         "Begins a read-only transaction of the store; None if the log is not in a store."
+        self.pruned: Prune | None = None
+        "The event that removed the first decisions, if this log does not have them. An export may have them."
         self.read_base: Callable[[], State] | None = None
-        "Reads the state from which the states of a pruned log are rebuilt; None if it was not pruned."
+        "Reads the state from which the states of a pruned log are rebuilt."
         self.read_lost_updates: Callable[[], Iterable[TallyUpdate]] = tuple
         "Reads the later tally updates of decisions that were pruned."
         self.check_rows: Callable[[], None] = _accept
@@ -155,7 +156,7 @@ class DecisionLog:
                 "It can be evaluated, and its means can be passed to warm_start"
             )
         order, last = itertools.count(), self.first_event - 1
-        known = itertools.chain(self.events, self.read_lost_updates())
+        known: list[Event] = [*self.events, *self.read_lost_updates()]
         pending: list[tuple[int, int, Event]] = [
             (event.number, next(order), event) for event in known if event.number > last
         ]
@@ -178,11 +179,6 @@ class DecisionLog:
         yield from until(self.number)
         if pending:
             raise MaillardError(f"{self.source}: event {pending[0][0]} is not one of its {self.number}")
-
-    @cached_property
-    def pruned(self) -> Prune | None:
-        """The event that removed the first decisions of the log, if one did."""
-        return last_prune(self.events)
 
     @property
     def first_event(self) -> int:

@@ -229,7 +229,7 @@ class Session:
         """A known state after all later events."""
         events = transaction.events(known.number)
         if events and events[-1].number - known.number > len(events):  # another process has pruned the log
-            return _load_state(transaction, self.store.where)
+            return load_state(transaction, self.store.where)
         return known.after(events)
 
     @staticmethod
@@ -275,7 +275,7 @@ class Session:
         with self.store.reading(self.experiment) as transaction:
             if not transaction.head or not transaction.head.number:
                 return None
-            state = _load_state(transaction, self.store.where)
+            state = load_state(transaction, self.store.where)
             (start,) = transaction.events(0, through=1)
         if not isinstance(start, Start):
             raise InvalidLog("events: kind", start.kind, "the start of the experiment as its first event")
@@ -356,7 +356,7 @@ def _settle(transaction: Transaction, state: State) -> int:
     return ledger.settle(transaction, state.reward, _MAX_SETTLED)
 
 
-def _load_state(transaction: Transaction, where: str) -> State:
+def load_state(transaction: Transaction, where: str) -> State:
     """The current state of an experiment, from its checkpoint if it can be used."""
     saved = _read_checkpoint(transaction)
     if saved is None and (prune := last_prune(transaction.administrative_events())):

@@ -6,7 +6,7 @@ import itertools
 import math
 import reprlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +17,7 @@ from maillard.decisions.audit import Audit, Score, Verdict
 from maillard.decisions.chain_verification import ChainReport, check_anchor, check_chain
 from maillard.decisions.columns import columns_of
 from maillard.decisions.decision import Decision, RewardEvent
-from maillard.decisions.events import Event, Reset, Restore, Simulate
+from maillard.decisions.events import AdministrativeEvent, Event, Reset, Restore, Simulate
 from maillard.decisions.log import MALFORMED, DecisionLog, apply_events
 from maillard.decisions.log_locations import redact
 from maillard.decisions.opening import read_log
@@ -174,7 +174,7 @@ def _verify_rows(log: DecisionLog, found: Verification, audit: Audit) -> None:
     events: list[Event] = []
     try:
         state = log.base_state()
-        checker = _RowChecker(log, found)
+        checker = RowChecker(log, found)
         for each in log.history():
             if isinstance(each, Event):
                 events.append(each)
@@ -190,15 +190,18 @@ def _verify_rows(log: DecisionLog, found: Verification, audit: Audit) -> None:
         found.add_problem(None, f"the rest of the log cannot be replayed: {error}")
 
 
-class _RowChecker:
+def epoch_ends(events: Iterable[AdministrativeEvent]) -> dict[int, int]:
+    """The event that ended each epoch, except the last epoch."""
+    return dict(enumerate((each.number for each in events if isinstance(each, Reset | Restore)), 1))
+
+
+class RowChecker:
     """Checks rows against the states in which they were chosen."""
 
     def __init__(self, log: DecisionLog, found: Verification) -> None:
         assert log.reward is not None  # only a foreign log has no reward rule
         self.found, self.sticky, self.rule = found, log.sticky, log.reward
-        ends = (event.number for event in log.events if isinstance(event, Reset | Restore))
-        self.epoch_ends = dict(enumerate(ends, 1))
-        "The event that ended each epoch, except the last epoch."
+        self.epoch_ends = epoch_ends(log.events)
         # Decisions of the current state: originals by id, and repeats. Ids of different processes are not in
         # order of time.
         self.state = 0
@@ -215,12 +218,16 @@ class _RowChecker:
         elif self.sticky and decision.unit is not None:
             self.origins[decision.id] = decision
         try:
-            for problem in _reward_problems(row, self.rule, self.epoch_ends.get(decision.epoch)):
-                self.found.add_problem(decision.id, problem)
+            self.check_rewards(row)
             if what := _contradiction(decision, state) or self._recompute(decision, state):
                 self.found.add_problem(decision.id, what)
         except (*MALFORMED, MaillardError) as error:
             self.found.add_problem(decision.id, f"cannot be checked in state {state.number}: {error!r}")
+
+    def check_rewards(self, row: Row) -> None:
+        """Check that the reward events of a decision agree with the rewards that were applied."""
+        for problem in _reward_problems(row, self.rule, self.epoch_ends.get(row.decision.epoch)):
+            self.found.add_problem(row.decision.id, problem)
 
     def _recompute(self, decision: Decision, state: State) -> str | None:
         """Recompute the probabilities of a decision; return the problem with the logged ones."""
@@ -249,18 +256,21 @@ class _RowChecker:
     def check_repeats(self) -> None:
         """Check the repeats of the current state, after all of its rows have been read."""
         for row in self.repeats:
-            origin = self.origins.get(row.origin or "")
-            other = [name for name in _REPEATED_FIELDS if getattr(row, name) != getattr(origin, name, None)]
-            if not self.sticky:
-                problem = "but the experiment is not sticky"
-            elif origin is None:
-                problem = f"which was not chosen in state {row.state}"
-            elif other:
-                problem = f"but has another {other[0]}"
-            else:
-                continue
-            self.found.add_problem(row.id, f"repeats {row.origin}, {problem}")
+            self.check_repeat(row, self.origins.get(row.origin or ""))
         self.repeats, self.origins = [], {}
+
+    def check_repeat(self, row: Decision, origin: Decision | None) -> None:
+        """Check a repeated decision against the original, if the log has it."""
+        other = [name for name in _REPEATED_FIELDS if getattr(row, name) != getattr(origin, name, None)]
+        if not self.sticky:
+            problem = "but the experiment is not sticky"
+        elif origin is None:
+            problem = f"which was not chosen in state {row.state}"
+        elif other:
+            problem = f"but has another {other[0]}"
+        else:
+            return
+        self.found.add_problem(row.id, f"repeats {row.origin}, {problem}")
 
 
 def _reward_problems(row: Row, rule: Reward, epoch_end: int | None) -> Iterator[str]:

@@ -15,7 +15,7 @@ from maillard.decisions.files.metadata import check_events
 from maillard.decisions.identifiers import check_name
 from maillard.decisions.log import DecisionLog, select_experiment
 from maillard.decisions.log_locations import redact
-from maillard.decisions.pruned_logs import load_base
+from maillard.decisions.pruned_logs import last_prune, load_base
 from maillard.decisions.reward_rule import Learn
 from maillard.decisions.state import State
 from maillard.decisions.stores import Store, open_store
@@ -66,6 +66,7 @@ def open_shared(store: Store, experiment: str | None, close: Callable[[], None] 
     )
     opened.active = not opened.configurations[-1].archived
     opened.read_chain = lambda: store.reading(name)
+    opened.pruned = last_prune(events)
     if opened.pruned is not None:
         opened.read_base, opened.read_lost_updates = _pruned_part(store, name, opened.pruned, number)
     return opened
