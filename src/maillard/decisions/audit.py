@@ -19,10 +19,10 @@ S / c has terms of at most 1, and each of the eight c gets an eighth of α.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -40,6 +40,7 @@ _FALSE_ALARM_PROBABILITY = 1e-4  # of all scores together, for a correct log
 _RATES = 1.5 ** -np.arange(24.0)  # λ of the limit for continuous watching
 _WEIGHT_SCALES = 8  # powers of 2 that bound a truncated weight, which is at most 100
 _MAX_BUFFERED = 400_000  # log probabilities
+_COUNTS = "left_out", "incomplete", "impossible"  # the attributes of an Audit that are counts
 
 
 @dataclass(frozen=True)
@@ -148,6 +149,27 @@ class Audit:
             both._weights = both._weights + each._weights
             both._largest = max(both._largest, each._largest)
         return both
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all sums as plain data, from which `from_dict` makes the same audit."""
+        self._flush()
+        return {
+            **{name: getattr(self, name) for name in _COUNTS},
+            "arms": {arm: sums.tolist() for arm, sums in self._arms.items()},
+            "weights": self._weights.tolist(),
+            "largest": self._largest,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Audit:
+        """Return the audit that `to_dict` wrote."""
+        audit = cls()
+        for name in _COUNTS:
+            setattr(audit, name, int(data[name]))
+        audit._arms = {str(arm): np.array(sums, np.float64).reshape(3) for arm, sums in data["arms"].items()}
+        audit._weights = np.array(data["weights"], np.float64).reshape(3)
+        audit._largest = float(data["largest"])
+        return audit
 
     def scores(self) -> list[Score]:
         """Return the score of each arm."""

@@ -12,11 +12,11 @@ from maillard.decisions import chain
 from maillard.decisions.chain import FIRST_HASH, Commit, Link
 from maillard.decisions.decision import RewardEvent
 from maillard.decisions.events import Prune
-from maillard.decisions.pruned_logs import digest_of_events
+from maillard.decisions.pruned_logs import digest_of_events, last_prune
 from maillard.decisions.stores.contract import ChainRows, Transaction
 from maillard.decisions.stores.vectors import digest_of
 from maillard.decisions.timestamps import from_microseconds
-from maillard.errors import InvalidLog, InvalidValue
+from maillard.errors import InvalidLog, InvalidValue, Unavailable
 
 _MAX_LINKS = 256  # per transaction
 _MAX_NAMED = 3  # decisions in a message
@@ -100,6 +100,15 @@ def check_chain(
             checker.check(link, rows)
     checker.check_anchor()
     return checker.report
+
+
+def refuse_pruned_meanwhile(
+    read: Callable[[], AbstractContextManager[Transaction]], known: Prune | None
+) -> None:
+    """Raise Unavailable if the log was pruned while it was read: then problems mean nothing."""
+    with read() as transaction:
+        if last_prune(transaction.administrative_events()) != known:
+            raise Unavailable("the log was pruned while it was verified; verify it again")
 
 
 class ChainChecker:

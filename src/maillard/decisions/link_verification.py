@@ -33,7 +33,7 @@ from maillard.policies import policy
 _MAX_LINKS = 1_000  # per block
 _MAX_ROWS = 2_000
 _MAX_EVENTS = 10_000  # per read
-_KEPT_STATES = 8
+_KEPT_STATES, _STATE_INTERVAL = 8, 2_500  # states that are kept; events between two of them
 
 Read = Callable[[], AbstractContextManager[Transaction]]
 
@@ -73,11 +73,18 @@ class StateHistory:
     def __init__(self, read: Read, base: State | None, source: str) -> None:
         self._read, self._base, self._source = read, base, source
         self._recent: deque[State] = deque(maxlen=_KEPT_STATES)
+        self._latest = base
 
     @property
     def first(self) -> int:
         """The number of the first state that can be rebuilt."""
         return 1 if self._base is None else self._base.number
+
+    def before(self, events: int, last_event: int) -> State | None:
+        """A state some events before the last one, or the first state if there are only a few more."""
+        if last_event - self.first <= 2 * events:
+            return self._base
+        return self.at(last_event - events)
 
     def states(self, numbers: Iterable[int]) -> Iterator[State]:
         """Yield the state of each of these numbers, which must not fall."""
@@ -94,7 +101,9 @@ class StateHistory:
             assert state is not None  # number >= 1
             yield state
         if state is not None:
-            self._recent.append(state)
+            self._latest = state
+            if not self._recent or state.number >= self._recent[-1].number + _STATE_INTERVAL:
+                self._recent.append(state)
 
     def at(self, number: int) -> State:
         """The state after the event with this number."""
@@ -102,7 +111,8 @@ class StateHistory:
         return found
 
     def _before(self, number: int) -> State | None:
-        known = [state for state in self._recent if state.number <= number]
+        states = (*self._recent, self._latest)
+        known = [state for state in states if state is not None and state.number <= number]
         if known:
             return max(known, key=lambda state: state.number)
         if self._base is not None and self._base.number > number:

@@ -22,6 +22,7 @@ from maillard.decisions.events import (
     TallyUpdate,
     configurations,
 )
+from maillard.decisions.pruned_logs import last_prune
 from maillard.decisions.reward_rule import Reward
 from maillard.decisions.selection import Names, Numbers, Selection, Time, select_part
 from maillard.decisions.state import State, replay
@@ -76,8 +77,6 @@ class DecisionLog:
         "Begins a read-only transaction of the store; None if the log is not in a store."
         self.pruned: Prune | None = None
         "The event that removed the first decisions, if this log does not have them. An export may have them."
-        self.read_base: Callable[[], State] | None = None
-        "Reads the state from which the states of a pruned log are rebuilt."
         self.read_lost_updates: Callable[[], Iterable[TallyUpdate]] = tuple
         "Reads the later tally updates of decisions that were pruned."
         self.check_rows: Callable[[], None] = _accept
@@ -156,7 +155,11 @@ class DecisionLog:
                 "It can be evaluated, and its means can be passed to warm_start"
             )
         order, last = itertools.count(), self.first_event - 1
-        known: list[Event] = [*self.events, *self.read_lost_updates()]
+        rows = self.rows()
+        # Begin to read the rows before the updates, so that nothing is missed if a decision is removed now.
+        first = list(itertools.islice(rows, 1))
+        lost = list(self.read_lost_updates())
+        known: list[Event] = [*self.events, *lost]
         pending: list[tuple[int, int, Event]] = [
             (event.number, next(order), event) for event in known if event.number > last
         ]
@@ -170,12 +173,14 @@ class DecisionLog:
                 last += 1
                 yield heapq.heappop(pending)[2]
 
-        for row in self.rows():
+        removed = {event.number for event in lost}
+        for row in itertools.chain(first, rows):
             # Rewards are applied after the decision's state, so all events up to that state are known by now.
             yield from until(row.decision.state)
             yield row
             for event in row.applied:
-                heapq.heappush(pending, (event.number, next(order), event))
+                if event.number not in removed:
+                    heapq.heappush(pending, (event.number, next(order), event))
         yield from until(self.number)
         if pending:
             raise MaillardError(f"{self.source}: event {pending[0][0]} is not one of its {self.number}")
@@ -185,9 +190,22 @@ class DecisionLog:
         """The first event that `history` yields: 1, unless the log was pruned."""
         return 1 if self.pruned is None else self.pruned.base + 1
 
+    def set_pruned_part(
+        self, read_base: Callable[[], State], read_lost_updates: Callable[[], Iterable[TallyUpdate]]
+    ) -> None:
+        """Say that the first decisions of the experiment are missing, because they were pruned."""
+        self.pruned = last_prune(self.events)
+        self._read_base, self.read_lost_updates = read_base, read_lost_updates
+
+    @property
+    def events_elsewhere(self) -> int:
+        """The number of events that are not tally updates of a decision in the log."""
+        known: list[Event] = [*self.events, *self.read_lost_updates()]
+        return self.first_event - 1 + sum(event.number >= self.first_event for event in known)
+
     def base_state(self) -> State | None:
         """The state before the first event of `history`; None if that is the start of the experiment."""
-        return None if self.read_base is None else self.read_base()
+        return None if self.pruned is None else self._read_base()
 
     def final_state(self) -> State:
         """Rebuild the state after all events."""

@@ -2,34 +2,38 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import reprlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from maillard.decisions.applied_rewards import reward_problems
 from maillard.decisions.audit import Audit, Score, Verdict
-from maillard.decisions.chain_verification import ChainReport, check_anchor, check_chain
+from maillard.decisions.chain_verification import (
+    ChainReport,
+    check_anchor,
+    check_chain,
+    refuse_pruned_meanwhile,
+)
 from maillard.decisions.columns import columns_of
-from maillard.decisions.decision import Decision, RewardEvent
+from maillard.decisions.decision import Decision
 from maillard.decisions.events import AdministrativeEvent, Event, Reset, Restore, Simulate
 from maillard.decisions.log import MALFORMED, DecisionLog, apply_events
 from maillard.decisions.log_locations import redact
 from maillard.decisions.opening import read_log
 from maillard.decisions.pipeline_audit import PipelineAudit
-from maillard.decisions.reward_rule import Reward
 from maillard.decisions.state import State
 from maillard.decisions.stores.contract import Row
 from maillard.errors import InvalidLog, InvalidValue, MaillardError
 
 _TOLERANCE = 1e-12
 _MAX_LISTED_PROBLEMS = 20
-_MAX_SUBSET_REWARDS = 10  # rewards of a decision up to which all subsets are tried
 # The fields that a repeated decision (sticky assignment) has in common with the original.
 _REPEATED_FIELDS = (
     "unit", "epoch", "arm", "eligible", "log_probabilities", "log_probability", "policy_version",
@@ -76,6 +80,8 @@ class Verification:
     "Whether times come from a clock that the caller provided."
     chain: ChainReport | None = None
     "What the hash chain says; None if the log is not in a store."
+    verified_before: int = 0
+    "Those decisions that an earlier verification has checked, which saved a checkpoint."
     audit_verdict: Verdict = "not enough data"
     "Whether the choices agree with the logged probabilities."
 
@@ -96,14 +102,16 @@ def verify(
     experiment: str | None = None,
     *,
     anchor: str | None = None,
+    checkpoint: str | Path | None = None,
     on_rows: Callable[[int], None] | None = None,
 ) -> Verification:
     """Recompute every logged probability, and test whether the choices agree with the probabilities.
 
     `log` is anything that `read_log` opens. Log probabilities may differ by 1e-12 max(1, |log p|), or by the
     error bound of policies that use quadrature. A log in a store has a hash chain, which is checked too:
-    with `anchor`, a hash that was published earlier, the log must extend the log of that time. `on_rows` is a
-    callback that receives the number of decisions read so far.
+    with `anchor`, a hash that was published earlier, the log must extend the log of that time. `checkpoint`
+    is a file in which a successful verification saves its result, so that the next one with this file
+    verifies only later commits. `on_rows` is a callback that receives the number of decisions read so far.
 
     >>> from maillard.decisions import Bandit, Reward
     >>> bandit = Bandit(["red", "blue"], "ms", reward=Reward(low=0, high=1))
@@ -124,23 +132,36 @@ def verify(
     simulations = [event for event in opened.events if isinstance(event, Simulate)]
     found.seeded = any(event.seed is not None for event in simulations)
     found.simulated_clock = any(event.clock for event in simulations)
-    audit = Audit()
     with nullcontext() if opened is log else opened:
-        if opened.read_chain is not None:
-            found.chain = check_chain(opened.read_chain, found.add_problem, expected, opened.pruned)
-        elif expected is not None:
-            raise InvalidValue("anchor", anchor, f"a log in a store; {opened.source} has no hash chain")
-        if opened.foreign or not opened.selection.selects_all:
-            _audit_rows(opened, found, audit)
-            reason = "the log has no events" if opened.foreign else "a part of a log does not have all events"
-            found.not_recomputed[f"{reason} to rebuild states from"] = found.decisions
+        if checkpoint is None:
+            audit = _verify_all(opened, found, expected)
         else:
-            _verify_rows(opened, found, audit)
+            from maillard.decisions.verification_checkpoint import verify_from
+
+            audit = verify_from(Path(checkpoint), opened, found, expected)
+        if found.problem_count and opened.read_chain is not None:
+            refuse_pruned_meanwhile(opened.read_chain, opened.pruned)
     found.arms, found.weights = audit.scores(), audit.weights()
     found.limit, found.audit_verdict, found.not_audited = audit.limit, audit.verdict, audit.left_out
     if audit.impossible:
         found.add_problem(None, f"{audit.impossible} decisions are for an arm whose logged probability is 0")
     return found
+
+
+def _verify_all(log: DecisionLog, found: Verification, anchor: str | None) -> Audit:
+    """Verify every row of a log, in the order of states."""
+    audit = Audit()
+    if log.read_chain is not None:
+        found.chain = check_chain(log.read_chain, found.add_problem, anchor, log.pruned)
+    elif anchor is not None:
+        raise InvalidValue("anchor", anchor, f"a log in a store; {log.source} has no hash chain")
+    if log.foreign or not log.selection.selects_all:
+        _audit_rows(log, found, audit)
+        reason = "the log has no events" if log.foreign else "a part of a log does not have all events"
+        found.not_recomputed[f"{reason} to rebuild states from"] = found.decisions
+    else:
+        _verify_rows(log, found, audit)
+    return audit
 
 
 def _audit_rows(log: DecisionLog, found: Verification, audit: Audit) -> None:
@@ -226,7 +247,7 @@ class RowChecker:
 
     def check_rewards(self, row: Row) -> None:
         """Check that the reward events of a decision agree with the rewards that were applied."""
-        for problem in _reward_problems(row, self.rule, self.epoch_ends.get(row.decision.epoch)):
+        for problem in reward_problems(row, self.rule, self.epoch_ends.get(row.decision.epoch)):
             self.found.add_problem(row.decision.id, problem)
 
     def _recompute(self, decision: Decision, state: State) -> str | None:
@@ -271,104 +292,6 @@ class RowChecker:
         else:
             return
         self.found.add_problem(row.id, f"repeats {row.origin}, {problem}")
-
-
-def _reward_problems(row: Row, rule: Reward, epoch_end: int | None) -> Iterator[str]:
-    """Yield how the rewards applied to the tally contradict the logged reward events.
-
-    `epoch_end` is the event that ended the decision's epoch, if one did.
-    """
-    low, high = rule.bounds
-    for each in row.rewards:
-        if not low <= each.value <= high:
-            yield f"reward {each.event!r} is {each.value!r}, outside the reward range"
-            return
-    timely = [each for each in row.rewards if not each.late]
-    for place, event in enumerate(row.applied):
-        if problem := _event_problem(row, place, timely, rule, epoch_end):
-            yield f"event {event.number} {problem}"
-    yield from _lateness_problems(row, timely, rule, epoch_end)
-    yield from _total_problems(row, timely, rule, epoch_end)
-
-
-def _event_problem(
-    row: Row, place: int, timely: Sequence[RewardEvent], rule: Reward, epoch_end: int | None
-) -> str | None:
-    """Return the problem with one of the events that applied a decision's rewards."""
-    decision, event, before = row.decision, row.applied[place], row.applied[place - 1] if place else None
-    closes = rule.closes(decision.time)
-    early = closes is not None and event.time < closes
-    provisional = rule.learn == "provisional"
-    revisable = before is not None and (provisional or before.kind != "default")
-    problem = None
-    if event.number <= decision.state:
-        problem = "applied its reward before the decision"
-    elif epoch_end is not None and event.number > epoch_end:
-        problem = "applied its reward after its epoch"
-    elif event.arm != decision.arm:
-        problem = f"has arm {event.arm!r}, but the decision has {decision.arm!r}"
-    elif event.kind == "revision":
-        if not revisable or rule.learn == "on_close" or event.previous != row.applied[place - 1].value:
-            problem = "revises a reward that was not applied"
-    elif before is not None:
-        problem = "applied its reward twice"
-    elif event.kind == "default":
-        if rule.default is None or event.value != rule.default or (not provisional and (timely or early)):
-            problem = f"applied the default {event.value!r}, but there are {len(timely)} rewards"
-    elif provisional:
-        problem = "applied its reward without revising the default"
-    elif rule.learn == "on_close" and early:
-        problem = "applied its reward before its window closed"
-    return problem
-
-
-def _lateness_problems(
-    row: Row, timely: Sequence[RewardEvent], rule: Reward, epoch_end: int | None
-) -> Iterator[str]:
-    """Yield a problem with late flags. A settled window stays closed even if the clock is set back."""
-    closes, late = rule.closes(row.decision.time), [each for each in row.rewards if each.late]
-    ended = row.applied or epoch_end is not None or (rule.default is None and not timely)
-    if closes is None:
-        if late:
-            yield f"reward {late[0].event!r} is late, but there is no window"
-    elif missed := [each for each in timely if each.arrived >= closes]:
-        yield f"reward {missed[0].event!r} arrived after the window closed, but is not late"
-    elif late and not (rule.settles and ended) and all(each.arrived < closes for each in late):
-        yield f"reward {late[0].event!r} is late, but arrived before the window closed"
-
-
-def _total_problems(
-    row: Row, timely: Sequence[RewardEvent], rule: Reward, epoch_end: int | None
-) -> Iterator[str]:
-    """Yield a problem with the last applied value. Rewards after the epoch are not applied."""
-    total, ended = rule.total(timely), epoch_end is not None
-    if rule.learn == "provisional" and total is None:
-        total = rule.default
-    if not row.applied:
-        if total is not None and not ended and rule.learn != "on_close":
-            yield f"its reward, {total!r}, was never applied"
-    elif row.applied[0].kind != "default" or rule.learn == "provisional":
-        value, complete = row.applied[-1].value, rule.learn == "on_close" or not ended
-        unrevised = rule.learn == "provisional" and value == rule.default
-        partial = unrevised or _is_partial_total(value, timely, rule)
-        if value != total and (complete or not partial):
-            yield f"its reward was applied as {value!r}, but its reward events give {total!r}"
-
-
-def _is_partial_total(value: float, rows: Sequence[RewardEvent], rule: Reward) -> bool:
-    """Whether a value can be the total of the rewards that arrived before the epoch ended.
-
-    These are the first rewards by arrival. If the clock was set back or stood still, they can be any subset.
-    """
-    if rule.combine != "sum":
-        return any(row.value == value for row in rows)
-    if any(rule.total(rows[:size]) == value for size in range(1, len(rows))):
-        return True
-    if len(rows) > _MAX_SUBSET_REWARDS:
-        low, high = (math.fsum(clip(row.value, 0.0) for row in rows) for clip in (min, max))
-        return low <= value <= high
-    sizes = range(1, len(rows))
-    return any(rule.total(subset) == value for size in sizes for subset in itertools.combinations(rows, size))
 
 
 def _contradiction(decision: Decision, state: State) -> str | None:

@@ -66,9 +66,8 @@ def open_shared(store: Store, experiment: str | None, close: Callable[[], None] 
     )
     opened.active = not opened.configurations[-1].archived
     opened.read_chain = lambda: store.reading(name)
-    opened.pruned = last_prune(events)
-    if opened.pruned is not None:
-        opened.read_base, opened.read_lost_updates = _pruned_part(store, name, opened.pruned, number)
+    if (prune := last_prune(events)) is not None:
+        opened.set_pruned_part(*_pruned_part(store, name, prune, number))
     return opened
 
 

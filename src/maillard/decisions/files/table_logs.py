@@ -49,7 +49,7 @@ def open_table(table: Table, header: Header | None, experiment: str | None) -> D
         allowed = "these too: " + ", ".join(missing)
         raise InvalidValue(f"{table.source}: columns", list(table.names), allowed)
     fields = header._asdict()
-    del fields["rows"], fields["selection"]
+    del fields["rows"], fields["selection"], fields["pruned"]
 
     def make(values: Mapping[str, Any], place: int) -> Row:
         row = row_of(header.experiment, values, place)
@@ -60,6 +60,8 @@ def open_table(table: Table, header: Header | None, experiment: str | None) -> D
         lambda: make_rows(make, table.records(), f"{table.source}, row"), source=table.source, **fields
     )
     log.selection = header.selection
+    if (kept := header.pruned) is not None:
+        log.set_pruned_part(lambda: kept.state, lambda: kept.updates)
     if {"reward", "closed"} <= set(table.names):
         log.check_rows = (
             partial(check_table, table, log, whole=log.selection.selects_all)
