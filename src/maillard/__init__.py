@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from maillard.decisions import Bandit as Bandit
     from maillard.decisions import Decision as Decision
     from maillard.decisions import Reward as Reward
+    from maillard.decisions import prune as prune
     from maillard.decisions import read_log as read_log
     from maillard.decisions import verify as verify
     from maillard.evaluation import compare as compare
@@ -35,7 +36,7 @@ __version__ = "0.1.0"
 # Names that need heavy packages, by the module that defines them. `__getattr__` imports them at first use.
 _LAZY_MODULES = {
     "maillard.client": ("AsyncClient", "Client"),
-    "maillard.decisions": ("Bandit", "Decision", "Reward", "read_log", "verify"),
+    "maillard.decisions": ("Bandit", "Decision", "Reward", "prune", "read_log", "verify"),
     "maillard.evaluation": ("compare", "evaluate", "evaluate_each", "plan", "replay"),
     "maillard.simulation": ("Result", "Summary", "simulate", "simulate_log"),
 }

@@ -4,17 +4,32 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from datetime import UTC, datetime
+from multiprocessing import get_context
 from pathlib import Path
+from random import Random
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from maillard import Bandit, Reward
-from maillard.decisions import Pruned, Verification, prune, read_log, verify
+from maillard import Bandit, Reward, evaluate
+from maillard.decisions import (
+    Pruned,
+    Verification,
+    import_log,
+    link_verification,
+    prune,
+    pruning,
+    read_log,
+    verify,
+    write_log,
+)
 from maillard.decisions.events import Prune
 from maillard.decisions.stores import Store
-from maillard.errors import CannotAnswer, InvalidValue, MaillardError
+from maillard.decisions.stores.contract import Transaction
+from maillard.errors import CannotAnswer, InvalidValue, MaillardError, Unavailable
 from tests.decisions.exports import export_to
 from tests.stores import EXPERIMENT, UNIT_RANGE, Log
 
@@ -66,7 +81,8 @@ def test_a_pruned_log_keeps_its_state_and_verifies(log: Log, tmp_path: Path) -> 
     assert {row.decision.id for row in store.rows(EXPERIMENT)} == set(new)
     assert found.chain is not None
     assert found.chain.pruned is not None
-    assert found.chain.pruned[:3] == (result.commit, result.hash, 40)
+    pruned = found.chain.pruned
+    assert (pruned.commit, pruned.hash, pruned.decisions) == (result.commit, result.hash, 40)
     assert found.chain.commits == head.commit + 1
     # The state is the same for the bandit that was open, and for one that opens the log.
     assert bandit.tally == tally
@@ -395,3 +411,189 @@ def test_a_damaged_log_is_not_pruned(tmp_path: Path) -> None:
     with pytest.raises(CannotAnswer, match="nothing was removed, because the decisions are not consistent"):
         prune_log(log, tmp_path, 1.0)
     assert len(list(store.rows(EXPERIMENT))) == 40
+
+
+class Interrupted(Exception):
+    """Stands for the end of a process."""
+
+
+class MortalStore:
+    """A store that ends the process before one of its write transactions begins."""
+
+    def __init__(self, store: Store, transactions: int) -> None:
+        self._store, self._left = store, transactions
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def transaction(self, experiment: str, **options: bool) -> AbstractContextManager[Transaction]:
+        if not self._left:
+            raise Interrupted
+        self._left -= 1
+        return self._store.transaction(experiment, **options)
+
+
+def test_a_prune_that_is_interrupted_leaves_a_log_that_verifies(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_verification, "_MAX_ROWS", 9)
+    monkeypatch.setattr(pruning, "_MAX_DISTRIBUTIONS", 5)
+    bandit, store = log.bandit(), log.open()
+    work(bandit, log)
+    log.clock.forward(2 * DAY)
+    work(bandit, log)
+    tally, whole = bandit.tally, {row.decision.id: row for row in store.rows(EXPERIMENT)}
+    export_to(tmp_path, store)
+    times = sorted(row.decision.time / 1e6 for row in whole.values())
+    left = len(whole)
+    for transactions in range(100):
+        mortal: Any = MortalStore(store, transactions)
+        try:
+            done = prune(mortal, before=times[33], exported=tmp_path, experiment=EXPERIMENT)
+        except Interrupted:
+            done = None
+        found = checked(store)
+        # The decisions that are left have all their rewards, and their number never rises.
+        rows = list(store.rows(EXPERIMENT))
+        assert all(row == whole[row.decision.id] for row in rows)
+        assert len(rows) <= left
+        left = len(rows)
+        assert log.bandit(None, None, None).tally == tally
+        assert checked(store, checkpoint=tmp_path / f"{transactions}").decisions <= found.decisions
+        if done is not None:
+            break
+    assert left == 47
+    assert transactions > 3
+    assert found.decisions == 47
+    with store.reading(EXPERIMENT) as transaction:
+        assert transaction.links(0, 1)[0].number == found.chain.pruned.commit + 1  # type: ignore[union-attr]
+    work(bandit, log)
+    checked(store)
+
+
+def test_pruned_rows_are_gone_from_all_tables(tmp_path: Path) -> None:
+    path = pruned_file(tmp_path)
+    with closing(sqlite3.connect(path)) as connection:
+
+        def count(table: str) -> int:
+            return int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
+
+        removed = 20
+        assert count("decisions") == 80 - removed
+        assert count("events WHERE number <= (SELECT payload ->> 'base' FROM events WHERE kind = 'prune') "
+                     "AND decision IS NOT NULL") == 0  # fmt: skip
+        assert count("vectors WHERE state < (SELECT min(state) FROM decisions)") == 0
+        last = "SELECT payload ->> 'commit' FROM events WHERE kind = 'prune'"
+        assert count(f"links WHERE number <= ({last})") == 0
+        assert count("decisions WHERE idempotency_key IS NOT NULL") < 80 * 2 / 3
+
+
+def test_a_pruned_log_can_be_exported_evaluated_and_verified(log: Log, tmp_path: Path) -> None:
+    bandit, store = log.bandit(policy="ms:floor=0.2"), log.open()
+    work(bandit, log, 200, delay=2)
+    log.clock.forward(2 * DAY)
+    work(bandit, log, 200, delay=2)
+    export_to(tmp_path, store)
+    times = sorted(row.decision.time / 1e6 for row in store.rows(EXPERIMENT))
+    prune(store, before=times[150], exported=tmp_path, experiment=EXPERIMENT)
+    with read_log(store, EXPERIMENT) as opened:
+        state = opened.final_state()
+        assert state.tally == bandit.tally
+        report = evaluate(opened, "arm:blue", missing="ignore")
+        assert any("were pruned from the log" in each for each in report.warnings)
+        for name in ("log.parquet", "log.csv"):
+            write_log(opened, tmp_path / name)
+    for name in ("log.parquet", "log.csv"):
+        found = verify(tmp_path / name)
+        assert found.problems == []
+        assert found.recomputed == 250
+        with read_log(tmp_path / name) as exported:
+            assert exported.final_state().tally == bandit.tally
+            assert exported.pruned is not None
+            with pytest.raises(MaillardError, match="a pruned log cannot be imported"):
+                import_log(exported, tmp_path / "copy.db")
+    assert not (tmp_path / "copy.db").exists()
+    # The bandit of another experiment can learn from it.
+    other = Bandit(["red", "blue"], "ms", reward=UNIT_RANGE)
+    other.warm_start(str(tmp_path / "log.parquet"))
+    assert other.tally.pulls.sum() == bandit.tally.pulls.sum()
+
+
+def test_rows_that_are_removed_from_an_export_of_a_pruned_log_are_found(tmp_path: Path) -> None:
+    path = pruned_file(tmp_path)
+    with read_log(path) as opened:
+        table = opened.to_arrow()
+    assert verify(table).problems == []
+    rewarded = next(n for n, row in enumerate(table.to_pylist()) if row["applied"])
+    shorter = pa.concat_tables([table.slice(0, rewarded), table.slice(rewarded + 1)])
+    assert verify(shorter).verdict == "broken"
+    with pytest.raises(InvalidValue, match="rows were removed from the table"):
+        evaluate(shorter, "arm:blue")
+
+
+def test_verify_refuses_a_log_that_is_pruned_meanwhile(tmp_path: Path) -> None:
+    log = Log(str(tmp_path / "log.db"))
+    bandit, store = log.bandit(), log.open()
+    work(bandit, log)
+    log.clock.forward(2 * DAY)
+    export_to(tmp_path, store)
+    opened = read_log(store, EXPERIMENT)
+    prune_log(log, tmp_path, 1.0)
+    with pytest.raises(Unavailable, match="was pruned while it was verified"):
+        verify(opened)
+    checked(store)
+
+
+def test_a_log_that_is_older_than_its_chain_is_not_pruned(tmp_path: Path) -> None:
+    log = Log(str(tmp_path / "log.db"))
+    bandit, store = log.bandit(), log.open()
+    work(bandit, log)
+    log.clock.forward(2 * DAY)
+    export_to(tmp_path, store)
+    assert log.where is not None
+    change(log.where, "DELETE FROM links WHERE number < 5")
+    with pytest.raises(CannotAnswer, match="the log is older than its hash chain"):
+        prune_log(log, tmp_path, 1.0)
+
+
+def prune_in_child(where: str, folder: str, before: float) -> None:
+    """Run in a process that is killed."""
+    link_verification._MAX_ROWS = 20
+    pruning._MAX_DISTRIBUTIONS = 20
+    prune(where, before=before, exported=folder, experiment=EXPERIMENT)
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_a_killed_prune_leaves_a_log_that_verifies(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Processes are killed at random times, while another one decides and learns."""
+    where = str(tmp_path / "log.db") if kind == "sqlite" else str(request.getfixturevalue("postgres"))
+    log, random, processes = Log(where), Random(5), get_context("spawn")
+    log.clock.now -= round(10 * DAY * 1e6)
+    bandit, store = log.bandit(), log.open()
+    for _ in range(5):
+        work(bandit, log, 300)
+        log.clock.forward(DAY)
+    export_to(tmp_path, store)
+    times = sorted(row.decision.time / 1e6 for row in store.rows(EXPERIMENT))
+    removed, ended = 0, False
+    for step in range(60):
+        before = times[min(100 * (step // 4 + 1), 1_200)]
+        child = processes.Process(target=prune_in_child, args=(where, str(tmp_path), before))
+        child.start()
+        child.join(random.uniform(0.2, 2.5))
+        work(bandit, log, 3)
+        child.kill()
+        child.join()
+        checked(store)
+        prunes = [each for each in read_log(store, EXPERIMENT).events if isinstance(each, Prune)]
+        removed = prunes[-1].decisions if prunes else 0
+        ended = removed == 1_200
+        if ended:
+            break
+        export_to(tmp_path, store, part=f"{step}.parquet")  # rewards of old decisions may have arrived
+    prune(store, before=times[1_200], exported=tmp_path, experiment=EXPERIMENT)
+    assert checked(store).decisions == len(list(store.rows(EXPERIMENT)))
+    assert log.bandit(None, None, None).tally == bandit.tally

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from maillard.decisions import chain
 from maillard.decisions.chain import FIRST_HASH, Commit, Link
@@ -48,7 +47,8 @@ class ChainReport:
     "The first commits, if they were pruned. The other fields except `commits` do not count them."
 
 
-class PrunedCommits(NamedTuple):
+@dataclass(frozen=True)
+class PrunedCommits:
     """Commits whose decisions were removed from the log."""
 
     commit: int

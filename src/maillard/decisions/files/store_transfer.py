@@ -82,7 +82,7 @@ def _pruned_part(
 
     def updates() -> list[TallyUpdate]:
         with store.reading(experiment) as transaction:
-            found = transaction.updates_without_decision(prune.base)
+            found = transaction.lost_updates(prune.base)
         return [event for event in found if event.number <= number]
 
     return base, updates

@@ -215,8 +215,11 @@ class Transaction(Protocol):
     def updates(self, ids: Iterable[str]) -> dict[str, list[TallyUpdate]]:
         """The tally updates of each of these decisions that has any, in order."""
 
-    def updates_without_decision(self, after: int) -> list[TallyUpdate]:
-        """The tally updates with numbers greater than `after` whose decision is not in the log."""
+    def lost_updates(self, base: int) -> list[TallyUpdate]:
+        """The tally updates after event `base` of decisions that are not in the log after this event.
+
+        These were pruned, or are about to be: they were made in a state before `base`.
+        """
 
     def count_earlier_states(self, number: int) -> int:
         """The number of decisions that were made in a state before this one. This reads all decisions."""

@@ -310,9 +310,10 @@ class MemoryTransaction:
                 found.setdefault(event.decision, []).append(event)
         return found
 
-    def updates_without_decision(self, after: int) -> list[TallyUpdate]:
-        updates = [event for event in self.events(after) if isinstance(event, TallyUpdate)]
-        return [event for event in updates if event.decision not in self._data.decisions]
+    def lost_updates(self, base: int) -> list[TallyUpdate]:
+        kept = {key for key, row in self._data.decisions.items() if row.state >= base}
+        updates = [event for event in self.events(base) if isinstance(event, TallyUpdate)]
+        return [event for event in updates if event.decision not in kept]
 
     def count_earlier_states(self, number: int) -> int:
         return sum(row.state < number for row in self._data.decisions.values())

@@ -320,9 +320,9 @@ class _Transaction(SQLTransaction):
         with self._longer_timeout():
             return super().visits(epoch)
 
-    def updates_without_decision(self, after: int) -> list[TallyUpdate]:
+    def lost_updates(self, base: int) -> list[TallyUpdate]:
         with self._longer_timeout():
-            return super().updates_without_decision(after)
+            return super().lost_updates(base)
 
     def count_earlier_states(self, number: int) -> int:
         with self._longer_timeout():

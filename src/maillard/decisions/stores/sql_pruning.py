@@ -20,11 +20,11 @@ class PruningTransaction(ChainTransaction):
         found = map(sql_rows.read_update, self._fetch(sql, [self._list(ids)]))
         return grouped(found, lambda each: each.decision)
 
-    def updates_without_decision(self, after: int) -> list[TallyUpdate]:
-        lost = "NOT EXISTS (SELECT 1 FROM decisions WHERE decisions.id = events.decision)"
-        among = f"experiment = ? AND number > ? AND decision IS NOT NULL AND {lost}"
+    def lost_updates(self, base: int) -> list[TallyUpdate]:
+        kept = "SELECT 1 FROM decisions WHERE decisions.id = events.decision AND decisions.state >= ?"
+        among = f"experiment = ? AND number > ? AND decision IS NOT NULL AND NOT EXISTS ({kept})"
         sql = f"SELECT {EVENT} FROM events WHERE {among} ORDER BY number"
-        return [sql_rows.read_update(row) for row in self._fetch(sql, [self.experiment, after])]
+        return [sql_rows.read_update(row) for row in self._fetch(sql, [self.experiment, base, base])]
 
     def count_earlier_states(self, number: int) -> int:
         sql = "SELECT count(*) FROM decisions WHERE experiment = ? AND state < ?"
