@@ -556,10 +556,20 @@ def test_a_log_that_is_older_than_its_chain_is_not_pruned(tmp_path: Path) -> Non
         prune_log(log, tmp_path, 1.0)
 
 
-def prune_in_child(where: str, folder: str, before: float) -> None:
-    """Run in a process that is killed."""
-    link_verification._MAX_ROWS = 20
-    pruning._MAX_DISTRIBUTIONS = 20
+def prune_in_child(where: str, folder: str, before: float, ready: Any, removing: bool) -> None:
+    """Run in a process that is killed; `ready` is set at its start, or when it begins to remove rows."""
+    link_verification._MAX_ROWS = 5
+    pruning._MAX_DISTRIBUTIONS = 5
+    remove = pruning._remove_rows
+
+    def announced(*arguments: Any) -> None:
+        ready.set()
+        remove(*arguments)
+
+    if removing:
+        pruning._remove_rows = announced
+    else:
+        ready.set()
     prune(where, before=before, exported=folder, experiment=EXPERIMENT)
 
 
@@ -574,26 +584,27 @@ def test_a_killed_prune_leaves_a_log_that_verifies(
     log.clock.now -= round(10 * DAY * 1e6)
     bandit, store = log.bandit(), log.open()
     for _ in range(5):
-        work(bandit, log, 300)
+        work(bandit, log, 120)
         log.clock.forward(DAY)
-    export_to(tmp_path, store)
     times = sorted(row.decision.time / 1e6 for row in store.rows(EXPERIMENT))
-    removed, ended = 0, False
-    for step in range(60):
-        before = times[min(100 * (step // 4 + 1), 1_200)]
-        child = processes.Process(target=prune_in_child, args=(where, str(tmp_path), before))
+    left = list[int]()
+    for step in range(10):
+        export_to(tmp_path, store, part=f"{step}.parquet")  # rewards of old decisions may have arrived
+        ready, before, removing = processes.Event(), times[40 * (step + 1)], step % 3 > 0
+        child = processes.Process(target=prune_in_child, args=(where, str(tmp_path), before, ready, removing))
         child.start()
-        child.join(random.uniform(0.2, 2.5))
-        work(bandit, log, 3)
+        assert ready.wait(120)
+        child.join(random.uniform(0.0, 0.1 if removing else 2.0))
         child.kill()
         child.join()
-        checked(store)
-        prunes = [each for each in read_log(store, EXPERIMENT).events if isinstance(each, Prune)]
-        removed = prunes[-1].decisions if prunes else 0
-        ended = removed == 1_200
-        if ended:
-            break
-        export_to(tmp_path, store, part=f"{step}.parquet")  # rewards of old decisions may have arrived
-    prune(store, before=times[1_200], exported=tmp_path, experiment=EXPERIMENT)
-    assert checked(store).decisions == len(list(store.rows(EXPERIMENT)))
-    assert log.bandit(None, None, None).tally == bandit.tally
+        found = checked(store)
+        left.append(len(list(store.rows(EXPERIMENT))) - found.decisions)
+        work(bandit, log, 3)
+        assert log.bandit(None, None, None).tally == bandit.tally
+        for each in log.opened[2:]:
+            each.close()
+        del log.opened[2:]
+    export_to(tmp_path, store, part="last.parquet")
+    prune(store, before=times[400], exported=tmp_path, experiment=EXPERIMENT)
+    assert checked(store).decisions == 230  # 600 and 30 more, of which 400 were removed
+    print(f"decisions that the interrupted prunes had still to remove: {left}")
