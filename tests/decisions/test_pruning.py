@@ -567,7 +567,7 @@ def prune_in_child(where: str, folder: str, before: float, ready: Any, removing:
         remove(*arguments)
 
     if removing:
-        pruning._remove_rows = announced
+        vars(pruning)["_remove_rows"] = announced
     else:
         ready.set()
     prune(where, before=before, exported=folder, experiment=EXPERIMENT)
