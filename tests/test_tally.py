@@ -222,3 +222,8 @@ def test_adding_incompatible_tallies() -> None:
     with pytest.raises(TypeError):
         Tally.empty(2) + 1
     assert Tally.empty(2) != 1
+
+
+def test_a_number_too_long_to_be_written_is_refused_with_a_message() -> None:
+    with pytest.raises(InvalidValue, match="reward: expected a finite number, got an object of type int"):
+        Tally.empty(1).add(0, 10**5000)

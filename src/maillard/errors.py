@@ -50,7 +50,11 @@ class InvalidValue(MaillardError, ValueError):
         self.field, self.value, self.allowed = field, value, allowed
 
     def __str__(self) -> str:
-        return f"{self.field}: expected {self.allowed}, got {reprlib.repr(self.value)}"
+        try:
+            shown = reprlib.repr(self.value)
+        except ValueError:  # Python refuses to write an integer of more than 4300 digits
+            shown = f"an object of type {type(self.value).__name__} that cannot be shown"
+        return f"{self.field}: expected {self.allowed}, got {shown}"
 
     def with_location(self, location: str) -> InvalidValue:
         """The same error, preceded by the place in a file where it was found."""

@@ -96,6 +96,11 @@ class Tally:
         np.divide(self._sums, self._pulls, out=means, where=self._pulls > 0)
         return means
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether `sums` are the exact sums, so that nothing was rounded."""
+        return not self._residues
+
     def add(self, arm: int, reward: float) -> None:
         """Add one observed reward of an arm, in place."""
         if isinstance(arm, bool) or not isinstance(arm, int | np.integer) or not 0 <= arm < len(self):

@@ -14,7 +14,7 @@ import pytest
 
 from maillard import Bandit, Decision, Policy
 from maillard.client import AsyncClient, Client
-from maillard.decisions.ledger import Outcome
+from maillard.decisions.decision import Outcome
 from maillard.errors import InvalidValue, MaillardError
 from tests.client.faulty_server import DECISION_MADE, ID, FaultyServer, faulty_server
 

@@ -271,3 +271,13 @@ def test_the_index_of_an_arm_that_is_a_number(what) -> None:
         found = places_of(pa.array(numbers * times, kind), pa.array(arms))
         assert found.tolist() == expected * times
     assert places_of(pa.array([], kind), pa.array([], pa.string())).tolist() == []
+
+
+@pytest.mark.parametrize("index", ["int8", "int16", "int32", "int64", "uint8", "uint64"])
+def test_the_index_of_an_arm_in_a_dictionary(index) -> None:
+    names, arms = ["c", "b", "a", "unknown"], pa.array(["a", "b", "c"])
+    for codes in ([0, 2, 1, 3, 1], [0, None, 3, 1], [None], []):
+        column = pa.DictionaryArray.from_arrays(pa.array(codes, index), pa.array(names))
+        expected = [{"a": 0, "b": 1, "c": 2}.get(name, -1) for name in column.to_pylist()]
+        assert places_of(column, arms).tolist() == expected
+        assert places_of(column[1:], arms).tolist() == expected[1:]

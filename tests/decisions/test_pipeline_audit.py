@@ -18,10 +18,12 @@ from maillard.decisions.audit import Audit, time_uniform_limit
 from maillard.decisions.opening import read_log, write_log
 from maillard.decisions.pipeline_audit import PipelineAudit
 from maillard.errors import CannotAnswer, InvalidLog
-from maillard.evaluation.compiled_sums import _audit, accepts_columns
+from maillard.evaluation.compiled_audit import add_rows
+from maillard.evaluation.compiled_sums import accepts_columns
 from maillard.evaluation.evaluation_log import open_log
 from maillard.evaluation.log_sums import sums_of
 from maillard.evaluation.query import Query, Settings
+from maillard.evaluation.sequential.sequential_runner import SequentialRunner
 
 ROWS = 3000
 LOGS: dict[tuple[str, int], Any] = {}
@@ -142,7 +144,7 @@ def test_the_compiled_audit_equals_the_simple_one(times) -> None:
     simple, fast = PipelineAudit(), PipelineAudit()
     simple.add_columns(columns, foreign=True)
     rows = columns.arm, np.exp(columns.log_probability), columns.reward, columns.time
-    _audit(*rows, fast, center=0.5)
+    add_rows(fast, *rows, center=0.5)
     for name in ("chosen_order", "copy_evidence", "weights", "is_sorted", "orderings"):
         assert getattr(fast, name) == pytest.approx(getattr(simple, name), rel=1e-9), name
     assert fast.late[:3] == pytest.approx(simple.late[:3], rel=1e-9)
@@ -171,6 +173,59 @@ def test_the_audit_of_rows_in_memory_is_that_of_the_simple_one(positions) -> Non
         assert getattr(found, name) == pytest.approx(getattr(simple, name), rel=1e-9), name
     assert found.late[:3] == pytest.approx(simple.late[:3], rel=1e-9)
     assert found.chosen_order[3] == np.count_nonzero(np.diff(feedback["position"]) == 0)
+
+
+def evaluated_rows(probability: np.ndarray, **columns: np.ndarray) -> tuple[PipelineAudit, PipelineAudit]:
+    """The audit of rows that sequential estimators read, and the simple one."""
+    rng = np.random.default_rng(7)
+    n = probability.size
+    feedback = {
+        "action": rng.integers(0, 3, n),
+        "reward": rng.integers(0, 2, n).astype(float),
+        "pscore": probability,
+    }
+    settings, simple = Settings(), PipelineAudit()
+    with open_log(feedback | columns, settings) as opened:
+        rows = next(iter(opened.columns()))
+        query = Query.of(opened, ["arm:1"], ["ips", "aipw"], settings)
+        runner = SequentialRunner(opened, query, query.targets[0])
+        found = sums_of(rows, opened, query, [runner]).pipeline
+    simple.add_columns(rows, foreign=True)
+    return found, simple
+
+
+@pytest.mark.parametrize("positions", [1, 2])
+@pytest.mark.parametrize("values", [(0.05, 0.1, 0.2, 0.4), (0.3,), (0.004, 0.5, 0.95, 1.0)])
+def test_the_audit_of_sequential_rows_is_that_of_the_simple_one(values, positions) -> None:
+    """Also if the ratio of two probabilities is 2, the largest that counts, or they never change."""
+    rng, n = np.random.default_rng(8), 5000
+    position = rng.integers(0, positions, n)
+    found, simple = evaluated_rows(rng.choice(values, n), position=position)
+    for name in ("chosen_order", "weights"):
+        assert getattr(found, name) == pytest.approx(getattr(simple, name), rel=1e-12, abs=1e-10), name
+    assert found.late[:3] == pytest.approx(simple.late[:3], rel=1e-12, abs=1e-10)
+    assert found.late[3] == pytest.approx(simple.late[3], rel=1e-2)  # a term of 0 may be rounded to 1e-17
+    assert (found.is_sorted, found.orderings) == (simple.is_sorted, simple.orderings)
+
+
+def test_a_ratio_of_two_counts_however_it_is_rounded() -> None:
+    """0.1 / 0.05 is 2, but the difference of their logarithms exceeds ln 2."""
+    audit, rows = PipelineAudit(), np.arange(4) % 2
+    columns = next(
+        read_log(
+            table(
+                {
+                    "arm": np.zeros(4, int),
+                    "reward": rows * 1.0,
+                    "log_probabilities": np.log([[0.1, 0.9], [0.05, 0.95], [0.1, 0.9], [0.05, 0.95]]),
+                },
+                full=False,
+            )
+        ).columns()
+    )
+    assert np.log(0.1) - np.log(0.05) > np.log(2.0)
+    audit.add_columns(columns, foreign=True)
+    assert audit.chosen_order[0] == pytest.approx((2 - 0.1) + (0.5 - 0.05) + (2 - 0.1))
 
 
 @pytest.mark.parametrize("unknown", [0, 40])

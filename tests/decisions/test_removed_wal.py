@@ -1,4 +1,4 @@
-"""A write-ahead log that someone removes or replaces while the log is open: nothing acknowledged is lost."""
+"""A -wal or -shm file that is removed or replaced while the log is open: nothing acknowledged is lost."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_decisions_before_and_after_the_removal_survive(remove, tmp_path) -> Non
     acknowledged = {bandit.choose().id for _ in range(20)}
     for number in range(3):
         remove(wal)
-        with pytest.raises(Unavailable, match="write-ahead log was removed or replaced"):
+        with pytest.raises(Unavailable, match="was removed or replaced"):
             bandit.choose()
         acknowledged |= {bandit.choose().id for _ in range(5)}
         assert surviving_ids(path, tmp_path / str(number)) == acknowledged
@@ -179,3 +179,111 @@ def test_a_copy_without_a_write_ahead_log_gets_one(tmp_path) -> None:
     bandit = Bandit(log=copy)
     bandit.choose()
     assert (tmp_path / "copy.db-wal").stat().st_size > 0
+
+
+# The -shm file, which has the locks of all processes.
+
+
+REMOVED = pytest.mark.parametrize(
+    "endings", [["-shm"], ["-wal", "-shm"]], ids=["the -shm file", "the -wal and -shm files"]
+)
+
+
+def remove_files(path: Path, endings: list[str]) -> None:
+    for ending in endings:
+        path.with_name(path.name + ending).unlink()
+
+
+def test_a_process_that_opens_the_log_after_a_removal_loses_no_decisions(tmp_path) -> None:
+    """Its locks are in a new file. Both processes would write to the same place."""
+    path = tmp_path / "log.db"
+    bandit = Bandit(ARMS, "uniform", log=path)
+    acknowledged = {bandit.choose().id for _ in range(5)}
+    remove_files(path, ["-shm"])
+    other = Chooser(path)
+    acknowledged |= {other.first, other.choose()}
+    with pytest.raises(Unavailable, match="-shm file was removed or replaced"):
+        bandit.choose()
+    for _ in range(3):
+        acknowledged |= {bandit.choose().id, other.choose()}
+    assert surviving_ids(path, tmp_path / "copy") == acknowledged
+    other.kill()
+
+
+@REMOVED
+def test_two_processes_agree_on_the_new_files(endings, tmp_path) -> None:
+    path = tmp_path / "log.db"
+    other = Chooser(path)
+    bandit = Bandit(log=path)
+    acknowledged = {other.first, other.choose(), bandit.choose().id}
+    for number in range(3):
+        remove_files(path, endings)
+        with pytest.raises(Unavailable):
+            bandit.choose()
+        acknowledged |= {bandit.choose().id for _ in range(3)}
+        assert other.choose() == "unavailable"
+        acknowledged |= {other.choose(), bandit.choose().id, other.choose()}
+        assert surviving_ids(path, tmp_path / str(number)) == acknowledged
+    other.kill()
+
+
+@REMOVED
+def test_a_single_process_goes_on_with_new_files(endings, tmp_path) -> None:
+    path = tmp_path / "log.db"
+    bandit = Bandit(ARMS, "uniform", log=path)
+    acknowledged = {bandit.choose().id for _ in range(5)}
+    for number in range(3):
+        remove_files(path, endings)
+        with pytest.raises(Unavailable) as kept:
+            bandit.choose()
+        acknowledged |= {bandit.choose().id for _ in range(3)}
+        assert surviving_ids(path, tmp_path / str(number)) == acknowledged
+        assert "Nothing was acknowledged" in str(kept.value)
+    bandit.close()
+    assert not path.with_name("log.db-shm").exists()
+
+
+def test_the_connections_of_a_process_share_the_removed_file_until_all_are_closed(tmp_path) -> None:
+    path = tmp_path / "log.db"
+    first, second = Bandit(ARMS, "uniform", log=path), Bandit(log=path)
+    acknowledged = {first.choose().id, second.choose().id}
+    remove_files(path, ["-shm"])
+    for _ in range(2):
+        with pytest.raises(Unavailable):
+            first.choose()
+    with pytest.raises(Unavailable):
+        second.choose()
+    acknowledged |= {first.choose().id, second.choose().id}
+    assert surviving_ids(path, tmp_path / "copy") == acknowledged
+
+
+def test_a_read_during_which_the_file_was_removed_fails(tmp_path) -> None:
+    """Another process would not know which version of the log is being read, and could overwrite it."""
+    path = tmp_path / "log.db"
+    bandit = Bandit(ARMS, "uniform", log=path)
+    bandit.choose()
+
+    def read() -> None:
+        with bandit._store.reading("default") as transaction:
+            remove_files(path, ["-shm"])
+            transaction.counts()
+
+    with pytest.raises(Unavailable, match="-shm file was removed"):
+        read()
+
+
+def test_a_removal_of_the_shm_file_during_a_transaction_is_not_acknowledged(tmp_path) -> None:
+    path = tmp_path / "log.db"
+    bandit = Bandit(ARMS, "uniform", log=path)
+
+    def write() -> None:
+        with bandit._store.transaction("", lock=False) as transaction:
+            transaction.put_document("probe", "probe", "x")
+            remove_files(path, ["-shm"])
+
+    with pytest.raises(Unavailable, match="Nothing was acknowledged"):
+        write()
+    with bandit._store.reading("") as transaction:
+        assert transaction.documents("probe") == {}
+    acknowledged = {bandit.choose().id for _ in range(5)}
+    assert surviving_ids(path, tmp_path / "copy") == acknowledged

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from maillard.decisions import Bandit, Reward, read_log, verify
-from maillard.decisions.choosing import Repeated, Request
+from maillard.decisions.call_arguments import Request
+from maillard.decisions.choosing import Repeated
 from maillard.decisions.decision import RewardEvent
 from maillard.decisions.session import Call, Session, run_together
 from maillard.decisions.stores.sqlite import SQLiteStore

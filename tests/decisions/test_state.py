@@ -115,6 +115,8 @@ def test_a_choice_distribution_samples_the_same_arms_as_sample_arms() -> None:
         state = state.after([WarmStart(number=2, tally=Tally([5, 5, 5], sums))])
         distribution = state.choice_distribution()
         sampled = distribution.sample(np.random.default_rng(7), 5000)
+        rng = np.random.default_rng(7)
+        assert [place for _ in range(500) for place in distribution.sample(rng, 1)] == sampled[:500]
         assert sampled == sample_arms(distribution.probabilities, np.random.default_rng(7), 5000).tolist()
 
 

@@ -461,6 +461,47 @@ def test_a_log_of_another_version_is_refused(kind: str, tmp_path: Path, request)
         open_store(where)
 
 
+@pytest.mark.parametrize("log", KINDS[1:], indirect=True)
+@pytest.mark.parametrize("reconnects", [False, True], ids=["connected", "reconnects"])
+def test_a_log_that_is_migrated_while_it_is_open_is_refused(log: Log, reconnects: bool, monkeypatch) -> None:
+    """A newer release migrates the tables. Rows of this release may lack what the new columns need."""
+    bandit = log.bandit()
+    made = bandit.choose()
+    later = (*MIGRATIONS, "ALTER TABLE decisions ADD COLUMN note TEXT")
+    with monkeypatch.context() as newer:
+        newer.setattr("maillard.decisions.stores.schema.MIGRATIONS", later)
+        log.open().close()
+    if reconnects:
+        bandit._store.close()
+    for call in (bandit.choose, lambda: bandit.reward(made.id, 1.0), bandit.summary, bandit.pause):
+        for _ in range(2):
+            with pytest.raises(InvalidValue, match="a newer maillard wrote this one"):
+                call()
+    monkeypatch.setattr("maillard.decisions.stores.schema.MIGRATIONS", later)
+    bandit.choose()
+    assert len(list(bandit._store.rows(EXPERIMENT))) == 2
+
+
+def test_a_migration_waits_for_transactions_of_an_older_release(postgres, monkeypatch) -> None:
+    """None of them writes to the new tables."""
+    store = open_store(postgres)
+    later = (*MIGRATIONS, "ALTER TABLE checkpoints ADD COLUMN note TEXT")
+    with ThreadPoolExecutor(1) as pool:
+        with store.transaction("", lock=False) as transaction:
+            monkeypatch.setattr("maillard.decisions.stores.schema.MIGRATIONS", later)
+            migrating = pool.submit(open_store, postgres)
+            waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock'"
+            with psycopg.connect(postgres, autocommit=True) as server:
+                while server.execute(waiting).fetchone() != (1,):
+                    assert not migrating.done()
+            transaction.put_document("probe", "probe", "before")
+        migrating.result(60).close()
+        monkeypatch.undo()
+    with pytest.raises(InvalidValue, match="newer maillard"), store.transaction("", lock=False):
+        pass
+    store.close()
+
+
 @pytest.mark.parametrize("kind", KINDS[1:])
 def test_concurrent_creation_of_tables_and_experiment(kind: str, tmp_path: Path, request) -> None:
     where = request.getfixturevalue("postgres") if kind == "postgresql" else str(tmp_path / "log.db")

@@ -322,6 +322,28 @@ def test_the_compiled_loop_gives_the_same_sums(tmp_path) -> None:
         evaluate(tmp_path / "bad.parquet", "arm:a3", ["ips"])
 
 
+def test_the_compiled_loop_counts_weights_below_a_power_of_two(tmp_path) -> None:
+    p = np.full(1000, np.nextafter(0.125, 1.0))
+    assert 1.0 / p[0] < 8.0
+    table = pa.table({"arm": ["a", "b"] * 500, "probability": p, "reward": np.ones(1000)})
+    pq.write_table(table, tmp_path / "log.parquet")
+    report = evaluate(tmp_path / "log.parquet", "arm:a", ["ips"], adaptive=False, min_effective_size=0)
+    assert report.diagnostics.histogram == {2: 500}
+
+
+def test_quarters_of_a_log() -> None:
+    from maillard.evaluation.term_sums import quarters_of
+
+    rng = np.random.default_rng(3)
+    for size in (1, 3, 8, 1001):
+        expected = [min(4 * (row - 1) // size, 3) for row in range(1, size + 1)]
+        every = np.arange(1, size + 1)
+        assert quarters_of(every, size).tolist() == expected
+        for _ in range(20):
+            first, last = np.sort(rng.integers(0, size + 1, 2)).tolist()
+            assert quarters_of(every[first:last], size).tolist() == expected[first:last]
+
+
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory):
     """The SQLite log of an experiment."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import random
 import sqlite3
+import struct
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,7 +23,9 @@ import pytest
 from maillard import Bandit, Reward, verify, wire_schema
 from maillard.decisions import import_log
 from maillard.decisions.audit import live_limit
+from maillard.decisions.choosing import Request
 from maillard.decisions.identifiers import creation_time
+from maillard.decisions.session import Call
 from maillard.decisions.stores import Store
 from maillard.decisions.stores.memory import MemoryStore
 from maillard.decisions.stores.sqlite import SQLiteStore
@@ -268,10 +272,9 @@ def test_the_audit_detects_a_changed_file(tmp_path: Path) -> None:
     bandit.choose(size=2000)
     bandit.close()
     with closing(sqlite3.connect(path)) as file:
-        file.execute(
-            "UPDATE decisions SET log_probabilities = '[-0.35667494393873245, -1.2039728043259361]', "
-            "log_probability = CASE arm WHEN 'red' THEN -0.35667494393873245 ELSE -1.2039728043259361 END"
-        )
+        red, blue = -0.35667494393873245, -1.2039728043259361
+        file.execute("UPDATE vectors SET data = ?", [struct.pack("<dd", red, blue)])
+        file.execute(f"UPDATE decisions SET log_probability = CASE arm WHEN 'red' THEN {red} ELSE {blue} END")
         file.commit()
     with closing(SQLiteStore(path)) as store:
         assert read_activity(store)["audit"]["verdict"] == "broken"
@@ -365,6 +368,12 @@ class CountingStore:
         rows = self.transaction.decisions_between(after, before, limit)
         self.rows += len(rows)
         return rows
+
+    def documents(self, kind: str) -> Any:
+        return self.transaction.documents(kind)
+
+    def heads(self) -> Any:
+        return self.transaction.heads()
 
     def _attempt(self) -> None:
         self.readings += 1
@@ -509,6 +518,36 @@ def test_reading_while_others_write_misses_nothing(log: Log) -> None:
         assert series_totals(activity) == tallied(bandit)
 
 
+@pytest.mark.parametrize("log", ["memory", "sqlite"], indirect=True)
+def test_a_writer_that_stops_between_an_id_and_its_commit_loses_nothing(log: Log) -> None:
+    """Without any lag: no other process can commit a younger id before it."""
+    stopped, other = log.bandit(ARMS, "uniform"), log.bandit(ARMS, "uniform")
+    stopped.choose()
+    created, commit = threading.Event(), threading.Event()
+
+    def stop(_transaction: Any, _state: Any) -> None:
+        created.set()
+        assert commit.wait(60)
+
+    def write() -> None:
+        """Make a decision and stop in the same transaction, after the id was created."""
+        request = Request(size=1, unit=None, eligible=None, key=None)
+        stopped.session.run([Call("decide", request), Call("change", stop)])
+
+    store = log.open()
+    monitor = Monitor(store, lag=0)
+    with ThreadPoolExecutor(2) as threads:
+        writing = threads.submit(write)
+        assert created.wait(60)
+        waiting = threads.submit(other.choose)
+        if log.kind == "sqlite":  # readers of a log in memory wait for writers
+            monitor.advance(60)
+        commit.set()
+        writing.result(60)
+        waiting.result(60)
+    assert read_activity(store, monitor)["decisions"] == 3
+
+
 def test_activity_while_the_monitor_reads(log: Log) -> None:
     bandit = log.bandit([f"arm-{n}" for n in range(40)], "uniform")
     bandit.choose(size=4000)
@@ -592,6 +631,132 @@ def test_several_imports_in_small_steps(log: Log) -> None:
     assert read_activity(store, monitor)["decisions"] == 20
 
 
+# Saving the position.
+
+
+def restored(store: Any) -> Monitor:
+    monitor = Monitor(store, lag=0)
+    monitor.restore()
+    return monitor
+
+
+def test_a_restored_monitor_reads_only_new_rows(log: Log) -> None:
+    names = [EXPERIMENT, "other"]
+    bandits = [
+        log.bandit(ARMS, "ms", Reward(low=0, high=1, combine="last"), experiment=name) for name in names
+    ]
+    store = log.open()
+    counting = CountingStore(store)
+    for step in range(6):
+        for number, bandit in enumerate(bandits):
+            make_decisions(bandit, 15, seed=10 * step + number, size=1 + step)
+        log.clock.forward(7.3)
+        monitor = restored(counting)
+        monitor.advance(60)
+        saver = Monitor(store, lag=0)
+        vars(saver).update({name: vars(monitor)[name] for name in vars(monitor).keys() - {"_store"}})
+        saver.save()
+    assert counting.rows == sum(bandit.summary()["decisions"] for bandit in bandits)
+    for name, bandit in zip(names, bandits, strict=True):
+        fresh, last = Monitor(store, lag=0), restored(store)
+        for each in (fresh, last):
+            each.advance(60)
+        activity = last.activity(name, ARMS)
+        assert rounded(activity) == rounded(fresh.activity(name, ARMS))
+        check_against_the_log(activity, bandit)
+        assert series_totals(activity) == tallied(bandit)
+
+
+def test_what_was_read_after_the_last_save_is_read_again(log: Log) -> None:
+    """The process was killed before it saved the position again."""
+    bandit = log.bandit(ARMS, "ms", Reward(low=0, high=1, combine="last"))
+    make_decisions(bandit, 300, size=10)
+    store = log.open()
+    killed, seen = Monitor(store, lag=0), set()
+    for _ in range(5):
+        killed.advance(0)  # parts of decisions and events
+        killed.save()
+        killed.advance(0)
+        restored_now = restored(store)
+        seen.add(restored_now.activity(EXPERIMENT, ARMS)["decisions"])
+        activity = read_activity(store, restored_now)
+        check_against_the_log(activity, bandit)
+        assert series_totals(activity) == tallied(bandit)
+    assert len(seen - {0, 3000}) > 1
+
+
+def test_a_save_during_the_reading_of_an_imported_experiment(log: Log) -> None:
+    old = Bandit(ARMS, "uniform", reward=Reward(low=0, high=1), experiment="old")
+    make_decisions(old, 30, size=150)
+    time.sleep(0.01)
+    log.clock.now = system_clock()
+    log.bandit(ARMS, "uniform").choose(size=20)
+    store = log.open()
+    monitor = Monitor(store, lag=0)
+    monitor.advance(60)
+    import_log(old, store)
+    seen = set()
+    for _ in range(12):
+        for _ in range(3):  # decisions, then the events of both experiments
+            monitor.advance(0)
+        monitor.save()
+        monitor = restored(store)
+        seen.add(monitor.activity("old", ARMS)["decisions"])
+    assert len(seen) > 2  # it was saved in between
+    monitor.advance(60)
+    activity = monitor.activity("old", ARMS)
+    assert activity["complete"]
+    check_against_the_log(activity, Bandit(log=store, experiment="old"))
+    assert read_activity(store, monitor)["decisions"] == 20
+
+
+def test_nothing_is_saved_unless_something_was_read(log: Log) -> None:
+    bandit = log.bandit(ARMS)
+    store = log.open()
+    monitor = Monitor(store, lag=0)
+    for rows in (5, 0, 7, 0):
+        before = saved_position(store)
+        bandit.choose(size=rows) if rows else None
+        monitor.advance(60)
+        monitor.save()
+        assert (saved_position(store) == before) == (rows == 0)
+    assert not monitor.save_is_due
+
+
+def saved_position(store: Store) -> str | None:
+    with store.reading("") as transaction:
+        return transaction.documents("monitor").get("position")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text[:-5],
+        lambda text: "{}",
+        lambda text: text.replace('"format":1', '"format":999'),
+        lambda text: text.replace('"weights":[', '"weights":["x",'),
+        lambda text: text.replace('"left_out"', '"left"'),
+        lambda text: text.replace(f'"{EXPERIMENT}":', '"no longer here":'),
+        lambda text: text.replace('"number":', '"number":9'),  # more events than there are
+    ],
+)
+def test_a_position_that_does_not_fit_is_ignored(log: Log, damage: Any) -> None:
+    bandit = log.bandit(ARMS)
+    make_decisions(bandit, 50)
+    store = log.open()
+    monitor = Monitor(store, lag=0)
+    monitor.advance(60)
+    monitor.save()
+    text = saved_position(store)
+    assert text is not None
+    assert damage(text) != text
+    with store.transaction("", lock=False) as transaction:
+        transaction.put_document("monitor", "position", damage(text))
+    again = restored(store)
+    assert again.activity(EXPERIMENT, ARMS)["decisions"] == 0
+    check_against_the_log(read_activity(store, again), bandit)
+
+
 # Rewards over time.
 
 
@@ -645,11 +810,17 @@ def test_memory_does_not_grow_with_the_log() -> None:
 # Invalid rows.
 
 
-def test_invalid_ids(store: Store) -> None:
+def test_invalid_ids(tmp_path: Path) -> None:
     """Decisions with invalid ids are counted, although their time is unknown."""
+    path = tmp_path / "log.db"
+    store = SQLiteStore(path)
     with write(store) as transaction:
-        transaction.add_decisions([decision(id=f"01-odd-{n}") for n in range(150)])
+        transaction.create()
+        transaction.add_decisions([decision(id=new_id(), unit="odd") for _ in range(150)])
         transaction.add_decisions([decision(id=new_id()) for _ in range(20)])
+    with closing(sqlite3.connect(path)) as file:
+        file.execute("UPDATE decisions SET id = '01-odd-' || substr(id, 20) WHERE unit = 'odd'")
+        file.commit()
     monitor = Monitor(store, lag=0)
     while not monitor.activity(EXPERIMENT, ARMS)["complete"]:
         monitor.advance(0)
@@ -682,7 +853,7 @@ def test_an_unreadable_row_is_an_error_but_events_are_still_read(tmp_path: Path,
             file.commit()
         monitor = Monitor(store, lag=0)
         for _ in range(8):
-            with pytest.raises(MaillardError, match="Expecting value"):
+            with pytest.raises(MaillardError, match="one distribution"):
                 monitor.advance(60)
         for name in ("one", "two", "three"):
             activity = monitor.activity(name, ARMS)

@@ -6,7 +6,9 @@ import json
 import os
 import signal
 import stat
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from maillard.cli.service_commands import serve
+from maillard.decisions.stores.sqlite import SQLiteStore
 from tests.service.api import http_client, wait_until
 from tests.service.raw_http import error, error_summary, send_raw
 from tests.serving import Service, serving
@@ -27,7 +30,7 @@ uvicorn.Server.on_tick = on_tick
 """
 _SETTINGS = {
     "host": "::1", "port": "8123", "workers": "3", "rate_limit": "7.0", "log_level": "error",
-    "no_keys": "True",
+    "no_keys": "True", "job_timeout": "9.5", "drain_delay": "2.5",
 }  # fmt: skip
 
 
@@ -63,6 +66,36 @@ def test_a_hangup_stops_the_service_like_a_termination(tmp_path) -> None:
         wait_until(lambda: not (tmp_path / "log.db-wal").exists())  # the log was closed
 
 
+def test_a_service_serves_for_a_while_after_it_was_told_to_stop(tmp_path) -> None:
+    """A load balancer has time to notice that it is not ready."""
+    with serving(tmp_path / "log.db", options=["--drain-delay", "3600"]) as service:
+        for _ in range(2):  # a service manager may send the signal to all processes, and the parent again
+            os.kill(service.pid, signal.SIGTERM)
+        wait_until(lambda: service.get_status("/readyz") == 503)  # each on a new connection
+        time.sleep(0.5)  # the server would have stopped listening after 0.1 seconds
+        assert service.get_status("/healthz") == 200
+        assert service.get_status("/v1/experiments") == 200
+        os.kill(service.pid, signal.SIGINT)  # at once
+        wait_until(lambda: service.get_status("/healthz") == 0)
+        wait_until(lambda: not (tmp_path / "log.db-wal").exists())
+
+
+def test_a_service_stops_when_the_delay_is_over(tmp_path) -> None:
+    with serving(tmp_path / "log.db", options=["--drain-delay", "0.3"]) as service:
+        os.kill(service.pid, signal.SIGTERM)
+        wait_until(lambda: service.get_status("/healthz") == 0)
+        wait_until(lambda: not (tmp_path / "log.db-wal").exists())
+        assert "Traceback" not in service.output
+
+
+def test_all_workers_serve_until_the_delay_is_over(postgres) -> None:
+    with serving(postgres, workers=2, options=["--drain-delay", "1.5"]) as service:
+        os.kill(service.pid, signal.SIGTERM)
+        wait_until(lambda: service.get_status("/readyz") == 503)
+        assert service.get_status("/healthz") == 200
+        wait_until(lambda: service.output.count("Shutting down") == 2)
+
+
 def test_a_hangup_stops_all_workers(postgres) -> None:
     with serving(postgres, workers=2) as service:
         os.kill(service.pid, signal.SIGHUP)
@@ -75,6 +108,59 @@ def test_a_service_that_ignores_hangups_goes_on(tmp_path) -> None:
     with serving(tmp_path / "log.db", prelude=prelude) as service, http_client(service) as client:
         os.kill(service.pid, signal.SIGHUP)
         assert client.get("/readyz").status_code == 200
+
+
+# The monitor.
+
+
+def change_saved_position(path: Path, change: Callable[[Any], None]) -> None:
+    """Change the position that the monitor has saved."""
+    with closing(SQLiteStore(path)) as store, store.transaction("", lock=False) as transaction:
+        saved = json.loads(transaction.documents("monitor")["position"])
+        change(saved)
+        transaction.put_document("monitor", "position", json.dumps(saved))
+
+
+@pytest.mark.parametrize("end", [Service.stop, Service.kill], ids=["stopped", "killed"])
+def test_the_monitor_continues_after_a_restart(end, tmp_path) -> None:
+    path = tmp_path / "log.db"
+    save_often = "from maillard.service import log_monitor; log_monitor._SAVE_INTERVAL = 0.1"
+    with serving(path, prelude=save_often if end is Service.kill else "") as service:
+        with http_client(service) as client:
+            body = {"experiment": "home", "arms": ["red", "blue"], "policy": "uniform"}
+            assert client.post("/v1/experiments", json=body).status_code == 201
+            decide_many(client)
+            wait_until(lambda: activity(client)["decisions"] == 100)
+        if end is Service.kill:
+            wait_until(lambda: saved_decisions(path) == 100)
+        end(service)
+
+        def add(saved: Any) -> None:
+            """Count some decisions that do not exist, to see that the log is not read again."""
+            assert sum(saved["experiments"]["home"]["decisions"].values()) == 100
+            saved["experiments"]["home"]["decisions"]["red"] += 1000
+
+        change_saved_position(path, add)
+        service.start()
+        with http_client(service) as client:
+            decide_many(client)
+            wait_until(lambda: activity(client)["decisions"] == 1200)
+
+
+def decide_many(client: Any) -> None:
+    response = client.post("/v1/experiments/home/decisions:batch", json={"decisions": [{}] * 100})
+    assert response.status_code == 200
+
+
+def activity(client: Any) -> Any:
+    return client.get("/v1/experiments/home/activity").json()
+
+
+def saved_decisions(path: Path) -> int:
+    """The number of decisions in the saved position."""
+    with closing(SQLiteStore(path)) as store, store.reading("") as transaction:
+        saved = json.loads(transaction.documents("monitor").get("position", '{"experiments": {}}'))
+    return sum(sum(each["decisions"].values()) for each in saved["experiments"].values())
 
 
 # Settings and files.
@@ -125,6 +211,14 @@ def test_two_host_headers_are_rejected(service, path) -> None:
     (response,) = send_raw(service, head.encode())
     assert error_summary(response) == (400, "bad_request", None)
     assert error(response)["message"] == "a request has one Host header"
+
+
+def test_a_request_without_a_host_header_is_rejected(service) -> None:
+    """HTTP/1.1 requires it, HTTP/1.0 does not."""
+    (response,) = send_raw(service, b"GET /healthz HTTP/1.1\r\n\r\n")
+    assert error(response)["message"] == "a request has one Host header"
+    (response,) = send_raw(service, b"GET /healthz HTTP/1.0\r\n\r\n")
+    assert response.status_code == 200
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "br", "identity, gzip", "x\xff"])

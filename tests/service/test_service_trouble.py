@@ -82,19 +82,20 @@ def test_the_access_log_contains_ids_but_no_names_and_no_secrets(tmp_path: Path)
 # Failures of the log.
 
 
-def test_a_removed_write_ahead_log_is_503_and_loses_nothing(tmp_path: Path) -> None:
-    log, wal = str(tmp_path / "log.db"), tmp_path / "log.db-wal"
+@pytest.mark.parametrize("ending", ["-wal", "-shm"])
+def test_a_removed_file_of_the_log_is_503_and_loses_nothing(tmp_path: Path, ending: str) -> None:
+    log, removed = str(tmp_path / "log.db"), tmp_path / f"log.db{ending}"
     with serving(log) as service, http_client(service) as client:
         experiment = Api(service, client, log).create_experiment()
         acknowledged = {experiment.decide().json()["id"] for _ in range(20)}
-        wal.unlink()
+        removed.unlink()
         assert error_summary(experiment.decide()) == (503, "unavailable", None)
         acknowledged |= {experiment.decide().json()["id"] for _ in range(20)}
-        wal.unlink()
+        removed.unlink()
         wait_until(lambda: client.get("/readyz").status_code == 503)
         wait_until(lambda: client.get("/readyz").status_code == 200)
         acknowledged |= {experiment.decide().json()["id"] for _ in range(20)}
-        wait_until(lambda: "the write-ahead log was removed or replaced" in service.output)
+        wait_until(lambda: "was removed or replaced" in service.output)
         service.restart()  # with SIGKILL
         assert len(acknowledged) == 60
         for each in acknowledged:

@@ -60,6 +60,7 @@ for _command in (
     evaluation_commands.evaluate,
     evaluation_commands.plan,
     evaluation_commands.replay,
+    log_commands.backup,
     log_commands.erase_unit,
     log_commands.head,
     log_commands.export,

@@ -1,4 +1,4 @@
-"""Commands for decision logs: verify, head, export, import, erase-unit."""
+"""Commands for decision logs: verify, head, export, import, backup, erase-unit."""
 
 from __future__ import annotations
 
@@ -150,6 +150,26 @@ def import_(file: str, log: str, experiment: str | None) -> None:
         name = experiment or opened.experiment
         rows, store = write(opened, log, name)
     click.echo(f"{store}: {rows:,} decisions of {name!r}")
+
+
+@click.command()
+@click.argument("log")
+@click.argument("file", type=FILE)
+def backup(log: str, file: Path) -> None:
+    """Copy the SQLite log LOG to the new file FILE, and check the copy. A service may be using LOG.
+
+    FILE has everything that was acknowledged before the backup began. Only its owner can read it. To restore
+    a backup, stop the service, move the old files away, and copy in the other direction.
+
+    \b
+    maillard backup maillard.db backups/monday.db
+    maillard backup backups/monday.db maillard.db
+    """  # noqa: D301  # click requires this character
+    from maillard.decisions.backup import back_up
+
+    made = back_up(log, file)
+    experiments = f"{made.experiments:,} experiment{'' if made.experiments == 1 else 's'}"
+    click.echo(f"{file}: {made.decisions:,} decisions of {experiments}, {made.size / 1e6:,.1f} MB")
 
 
 @click.command("erase-unit")

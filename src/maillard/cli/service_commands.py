@@ -38,6 +38,7 @@ def _serve_option(name: str, help: str, **settings: Any) -> Callable[[Command], 
     return option(name, help, envvar=variable, show_envvar=True, **settings)
 
 
+_NUMBERS = {"rate_limit": "requests per second", "job_timeout": "seconds", "drain_delay": "seconds"}
 _KEY_COLUMNS = ("id", "name", "scopes", "experiments", "rate", "created", "revoked")
 _EXAMPLE = {
     "experiment": "home",
@@ -56,6 +57,10 @@ _EXAMPLE = {
 )  # fmt: skip
 @_serve_option("--rate-limit", "Requests per second and caller; 0: no limit.", default=10_000.0)
 @_serve_option(
+    "--job-timeout", "Seconds that an evaluation or a verification may take; 0: no limit.", default=120.0
+)
+@_serve_option("--drain-delay", "Seconds to go on after a signal to stop, while /readyz fails.", default=0.0)
+@_serve_option(
     "--log-level", "Level of the log on stderr, one JSON object per line.",
     type=click.Choice(["debug", "info", "warning", "error"]), default="info",
 )  # fmt: skip
@@ -63,7 +68,7 @@ _EXAMPLE = {
     "--no-keys", "For development: require no API key, and listen on this machine only.",
     is_flag=True, default=False, show_default=False,
 )  # fmt: skip
-def serve(*, database: str, workers: int, rate_limit: float, no_keys: bool, **settings: Any) -> None:
+def serve(*, database: str, workers: int, no_keys: bool, **settings: Any) -> None:
     """Serve decisions over HTTP, with a dashboard.
 
     \b
@@ -74,8 +79,9 @@ def serve(*, database: str, workers: int, rate_limit: float, no_keys: bool, **se
     once, with a link to the dashboard; otherwise it is written to a file that only you can read.
     """  # noqa: D301  # click requires this character
     check_workers(database, workers)
-    if not 0 <= rate_limit < float("inf"):
-        raise InvalidValue("--rate-limit", rate_limit, "requests per second, a finite number >= 0")
+    for name, what in _NUMBERS.items():
+        if not 0 <= settings[name] < float("inf"):
+            raise InvalidValue(f"--{name.replace('_', '-')}", settings[name], f"{what}, a finite number >= 0")
     with requires_extra("serve", "service"):
         from maillard.service.server import run
     with _store(database, create=True) as store:
@@ -88,7 +94,6 @@ def serve(*, database: str, workers: int, rate_limit: float, no_keys: bool, **se
     run(
         database,
         workers=workers,
-        rate_limit=rate_limit,
         no_keys=no_keys,
         show_first_key=first_key.show,
         on_listening=announce,

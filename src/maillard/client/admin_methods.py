@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from maillard.client.api_calls import ApiCall, Steps, api_path
 from maillard.client.base_client import Scope
 from maillard.client.decoding import check_success, decode, fetch, to_dict
-from maillard.decisions.configuration import check_arms, check_rule, default_policy, describe_policy
+from maillard.decisions.call_arguments import check_arms, check_rule, default_policy
 from maillard.decisions.identifiers import check_name
 from maillard.decisions.reward_rule import Reward
 from maillard.errors import InvalidValue, MaillardError, Stale
-from maillard.policies import Policy
 from maillard.wire_schema import Erasure, ExperimentConfiguration
+
+if TYPE_CHECKING:
+    from maillard.policies import Policy
 
 _MAX_READS = 5  # of an experiment that others change at the same time
 
@@ -123,13 +126,16 @@ def _change(
 
 def spec_of(field: str, policy: str | Policy) -> str:
     """The spec of a policy. The service checks it."""
-    if not isinstance(policy, str | Policy):
+    policies = sys.modules.get("maillard.policies")  # without it, there are no policies but specs
+    if not isinstance(policy, str) and (policies is None or not isinstance(policy, policies.Policy)):
         raise InvalidValue(field, policy, "a spec such as 'ms+:booster=8', or a policy")
     return str(policy)
 
 
 def _has_policy(experiment: ExperimentConfiguration, spec: str) -> bool:
     try:
+        from maillard.decisions.configuration import describe_policy
+
         return bool(describe_policy(spec, experiment.reward.to_rule())[0] == experiment.policy)
-    except MaillardError:  # a policy that only the service knows
+    except (MaillardError, ImportError):  # a policy that only the service knows, or a client without NumPy
         return bool(spec == experiment.policy)

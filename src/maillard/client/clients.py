@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import closing
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 import httpx2
 
@@ -18,7 +18,9 @@ from maillard.client.retries import SendRequest, Sleep, send_with_retries
 from maillard.client.transport import MAX_CONNECTIONS, ResponseBody, Transport
 from maillard.decisions.forks import renew_after_fork
 from maillard.errors import MaillardError
-from maillard.policies import Policy
+
+if TYPE_CHECKING:
+    from maillard.policies import Policy
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")

@@ -13,12 +13,10 @@ from maillard import wire_schema as wire
 from maillard.client.api_calls import ApiCall, Steps, api_path, encode
 from maillard.client.base_client import Scope
 from maillard.client.decoding import decode, fetch, to_decision, to_exception, unexpected_response
-from maillard.decisions.choosing import Request
-from maillard.decisions.configuration import check_request
-from maillard.decisions.decision import Decision
+from maillard.decisions.call_arguments import Request, check_request
+from maillard.decisions.decision import Decision, Outcome
 from maillard.decisions.frames import records_of
 from maillard.decisions.identifiers import check_id, check_name, id_of_decision
-from maillard.decisions.ledger import Outcome
 from maillard.decisions.reward_rule import Reward
 from maillard.decisions.timestamps import from_microseconds, to_microseconds
 from maillard.errors import InvalidValue, MaillardError

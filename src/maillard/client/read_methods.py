@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from maillard import wire_schema as wire
 from maillard.client.admin_methods import spec_of
@@ -16,8 +16,9 @@ from maillard.client.decoding import check_success, decode, fetch, to_dict
 from maillard.decisions.files.output_files import atomic_file, check_report_path
 from maillard.decisions.identifiers import check_name
 from maillard.errors import InvalidValue, MaillardError
-from maillard.policies import Policy
-from maillard.policies import policy as policy_of
+
+if TYPE_CHECKING:
+    from maillard.policies import Policy
 
 _JOB_TIMEOUT = 300.0  # seconds: the service may have to read a long log
 _MAGIC = b"PAR1"  # the first and last bytes of a Parquet file
@@ -37,7 +38,13 @@ def arms(scope: Scope) -> Steps[list[str]]:
 
 def policy(scope: Scope) -> Steps[Policy]:
     """The current policy."""
-    return policy_of((yield from _experiment(scope)).policy)
+    spec = (yield from _experiment(scope)).policy
+    try:
+        from maillard.policies import policy as policy_of
+    except ImportError as error:
+        reason = f"needs {error.name}: pip install maillard, or use summary()['policy']"
+        raise MaillardError(f"policy, as an object, {reason}") from None
+    return policy_of(spec)
 
 
 def summary(scope: Scope, *, experiment: str | None = None) -> Steps[dict[str, Any]]:

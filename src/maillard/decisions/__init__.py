@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from maillard.decisions.bandit import Bandit
-from maillard.decisions.decision import Decision
-from maillard.decisions.log import DecisionLog
-from maillard.decisions.opening import import_log, read_log, write_log
-from maillard.decisions.pruning import Pruned, prune
-from maillard.decisions.reward_rule import Reward
-from maillard.decisions.verification import Verification, verify
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from maillard.decisions.bandit import Bandit
+    from maillard.decisions.decision import Decision
+    from maillard.decisions.log import DecisionLog
+    from maillard.decisions.opening import import_log, read_log, write_log
+    from maillard.decisions.pruning import Pruned, prune
+    from maillard.decisions.reward_rule import Reward
+    from maillard.decisions.verification import Verification, verify
 
 __all__ = [
     "Bandit",
@@ -23,3 +26,24 @@ __all__ = [
     "verify",
     "write_log",
 ]
+
+# Modules are imported on first use: the client needs some modules of this package, but not NumPy.
+_MODULES = {
+    "bandit": ("Bandit",),
+    "decision": ("Decision",),
+    "log": ("DecisionLog",),
+    "opening": ("import_log", "read_log", "write_log"),
+    "pruning": ("Pruned", "prune"),
+    "reward_rule": ("Reward",),
+    "verification": ("Verification", "verify"),
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import the module that defines a public name of this package."""
+    for module, defined in _MODULES.items():
+        if name in defined:
+            import importlib
+
+            return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -28,9 +28,12 @@ import numpy as np
 
 from maillard.decisions.columns import Columns, select_rows
 from maillard.decisions.decision import Decision
+from maillard.decisions.log_arrays import runs
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
+
+    from maillard.decisions.log_arrays import LogArrays
 
 Verdict = Literal["consistent", "broken", "not enough data", "cannot be audited"]
 
@@ -40,7 +43,7 @@ _FALSE_ALARM_PROBABILITY = 1e-4  # of all scores together, for a correct log
 _RATES = 1.5 ** -np.arange(24.0)  # λ of the limit for continuous watching
 _WEIGHT_SCALES = 8  # powers of 2 that bound a truncated weight, which is at most 100
 _MAX_BUFFERED = 400_000  # log probabilities
-_COUNTS = "left_out", "incomplete", "impossible"  # the attributes of an Audit that are counts
+_MAX_BLOCK = 1 << 16  # log probabilities: fast while a matrix fits into the cache
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,29 @@ class Audit:
         for arms, rows in buffer.items():
             self.add_batch(arms, np.array([place for place, _ in rows]), np.array([logs for _, logs in rows]))
 
+    def add_arrays(self, part: LogArrays, arms: Sequence[str]) -> None:
+        """Add the decisions of a part of a log with these arms."""
+        self.left_out += int(part.repeated.sum())
+        for code, eligible in enumerate(part.eligible_sets):
+            places = {arm: place for place, arm in enumerate(eligible)}
+            place = np.array([*(places.get(arm, -1) for arm in arms), -1])[part.arm]
+            rows = ~part.repeated & (part.eligible == code)
+            fits = rows & (place >= 0) & (part.vector_lengths[part.vector] == len(eligible))
+            unknown = int(rows.sum() - fits.sum())
+            self.left_out += unknown
+            self.incomplete += unknown
+            chosen = np.flatnonzero(fits)
+            size = max(1, _MAX_BLOCK // max(len(eligible), 1))
+            for start in range(0, chosen.size, size):
+                block = chosen[start : start + size]
+                starts, run = runs(part.vector[block])
+                logs = part.vectors(part.vector[block[starts]]).reshape(starts.size, -1).T
+                with np.errstate(over="ignore"):
+                    p = np.exp(logs, order="C")
+                self._add_probabilities(
+                    eligible, place[block], (p if starts.size == run.size else p[:, run]).T
+                )
+
     def add_batch(self, arms: Sequence[str], chosen: NDArray[np.int64], logs: NDArray[np.float64]) -> None:
         """Add decisions with the same eligible arms: indices of chosen arms, and all log probabilities."""
         with np.errstate(over="ignore"):
@@ -121,8 +147,9 @@ class Audit:
         for arm, column in zip(arms, sums.T, strict=True):
             self._arms[arm] = self._arms.get(arm, np.zeros(3)) + column
         heavy = p >= TRUNCATION
-        inverse = np.divide(1.0, p, out=np.zeros_like(p), where=heavy)
-        count = heavy.sum(axis=1)
+        with np.errstate(divide="ignore", over="ignore"):
+            inverse = np.where(heavy, 1.0 / p, 0.0)
+        count = np.where(heavy, 1.0, 0.0).sum(axis=1)  # sums of booleans are slow
         weight = inverse[np.arange(chosen.size), chosen]
         self._weights += [weight.sum(), count.sum(), inverse.sum() - (count * count).sum()]
         if chosen.size:
@@ -151,24 +178,20 @@ class Audit:
         return both
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all sums as plain data, from which `from_dict` makes the same audit."""
+        """The sums, to continue the audit later."""
         self._flush()
-        return {
-            **{name: getattr(self, name) for name in _COUNTS},
-            "arms": {arm: sums.tolist() for arm, sums in self._arms.items()},
-            "weights": self._weights.tolist(),
-            "largest": self._largest,
-        }
+        counts = {name: getattr(self, name) for name in ("left_out", "incomplete", "impossible")}
+        arms = {arm: sums.tolist() for arm, sums in self._arms.items()}
+        return {**counts, "arms": arms, "weights": self._weights.tolist(), "largest": self._largest}
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Audit:
-        """Return the audit that `to_dict` wrote."""
+    def from_dict(cls, saved: Mapping[str, Any]) -> Audit:
+        """Continue an audit from the result of `to_dict`."""
         audit = cls()
-        for name in _COUNTS:
-            setattr(audit, name, int(data[name]))
-        audit._arms = {str(arm): np.array(sums, np.float64).reshape(3) for arm, sums in data["arms"].items()}
-        audit._weights = np.array(data["weights"], np.float64).reshape(3)
-        audit._largest = float(data["largest"])
+        audit.left_out, audit.incomplete = int(saved["left_out"]), int(saved["incomplete"])
+        audit.impossible, audit._largest = int(saved["impossible"]), float(saved["largest"])
+        audit._arms = {arm: np.array(sums, np.float64).reshape(3) for arm, sums in saved["arms"].items()}
+        audit._weights = np.array(saved["weights"], np.float64).reshape(3)
         return audit
 
     def scores(self) -> list[Score]:

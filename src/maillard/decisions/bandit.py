@@ -9,13 +9,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, overload
 
-from maillard.decisions import configuration, events, ledger
+from maillard.decisions import call_arguments, configuration, events, ledger
 from maillard.decisions.chain import ChainHead, head_of
-from maillard.decisions.decision import Decision
+from maillard.decisions.decision import Decision, Outcome
 from maillard.decisions.experiment_summary import summarize
 from maillard.decisions.frames import records_of
 from maillard.decisions.identifiers import check_id, check_name
-from maillard.decisions.ledger import Outcome
 from maillard.decisions.reward_rule import Reward
 from maillard.decisions.session import Session
 from maillard.decisions.state import State
@@ -70,7 +69,7 @@ class Bandit:
         self.experiment = check_name("experiment", experiment)
         if not isinstance(staleness, int | float) or not 0 <= staleness <= 1e9:
             raise InvalidValue("staleness", staleness, "seconds, from 0 to 1e9")
-        arms = None if arms is None else configuration.check_arms(arms)
+        arms = None if arms is None else call_arguments.check_arms(arms)
         given: dict[str, Any] = {"arms": arms, "policy": policy, "reward": reward, "sticky": sticky}
         if arms is not None and _would_create(log):
             configuration.start_event(**given)  # report an invalid argument before creating a file
@@ -124,7 +123,7 @@ class Bandit:
         return a list of that many decisions, all sampled from one distribution. A repeated
         `idempotency_key` returns the decisions of the first call with that key.
         """
-        request = configuration.check_request(unit, eligible, idempotency_key, 1 if size is None else size)
+        request = call_arguments.check_request(unit, eligible, idempotency_key, 1 if size is None else size)
         self.session.check_open()
         rows = self.session.decide(request) if request.size else []
         return rows[0] if size is None else rows

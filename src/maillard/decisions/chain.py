@@ -47,7 +47,7 @@ class Link(NamedTuple):
     hash: bytes
     time: int
     first_event: int
-    "The number of the first event of the commit, or of the next one if it has none."
+    "The number of the first event of the commit; 0 if it has none."
     events: int
     "How many events the commit has."
     decisions: bytes
@@ -111,15 +111,9 @@ def reward_keys(link: Link) -> list[bytes]:
 # Commitments.
 
 
-def new_seals(rows: Sequence[Decision]) -> list[bytes | None]:
-    """A new salt for each decision that has something to commit to."""
-    salts = os.urandom(_SALT_SIZE * len(rows))
-    return [
-        None
-        if row.unit is None and row.idempotency_key is None
-        else salts[_SALT_SIZE * place : _SALT_SIZE * (place + 1)]
-        for place, row in enumerate(rows)
-    ]
+def new_seal(row: Decision) -> bytes | None:
+    """A new salt for a decision; None if it has nothing to commit to."""
+    return None if row.unit is None and row.idempotency_key is None else os.urandom(_SALT_SIZE)
 
 
 def commitment(seal: bytes | None, unit: str | None, key: str | None) -> bytes:
@@ -213,16 +207,16 @@ class Commit:
         counts = _COUNTS.pack(_FORMAT, len(self.decisions), len(self.events), len(self.rewards))
         return hashlib.sha256(b"".join([counts, *self.decisions, *self.events, *self.rewards])).digest()
 
-    def link(self, last: tuple[int, bytes] | None, time: int, last_event: int) -> Link:
-        """The link of the commit, given the number and hash of the last one, and the log's last event."""
+    def link(self, last: tuple[int, bytes] | None, time: int) -> Link:
+        """The link of the commit, given the number and hash of the last one."""
         number, previous = last or (0, FIRST_HASH)
         hashed = next_hash(previous, self.digest())
-        return Link(number + 1, hashed, time, *self.contents(last_event))
+        return Link(number + 1, hashed, time, *self.contents())
 
-    def contents(self, last_event: int) -> tuple[int, int, bytes, bytes]:
+    def contents(self) -> tuple[int, int, bytes, bytes]:
         """The other fields of the link."""
         return (
-            self.first_event or last_event + 1,
+            self.first_event,
             len(self.events),
             b"".join(record[:ID_SIZE] for record in self.decisions),
             b"".join(record[:REWARD_KEY_SIZE] for record in self.rewards),

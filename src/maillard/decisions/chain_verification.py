@@ -15,7 +15,7 @@ from maillard.decisions.pruned_logs import digest_of_events, last_prune
 from maillard.decisions.stores.contract import ChainRows, Transaction
 from maillard.decisions.stores.vectors import digest_of
 from maillard.decisions.timestamps import from_microseconds
-from maillard.errors import InvalidLog, InvalidValue, Unavailable
+from maillard.errors import InvalidValue, MaillardError, Unavailable
 
 _MAX_LINKS = 256  # per transaction
 _MAX_NAMED = 3  # decisions in a message
@@ -85,19 +85,21 @@ def check_chain(
         with read() as transaction:
             checker.check_kept_events(transaction, prune)
     while True:
-        with read() as transaction:
-            links = transaction.links(checker.report.commits, _MAX_LINKS)
-            if not links:
-                checker.compare_counts(transaction)
-                break
-            try:
+        try:
+            with read() as transaction:
+                links = transaction.links(checker.report.commits, _MAX_LINKS)
+                if not links:
+                    checker.compare_counts(transaction)
+                    break
                 rows = transaction.chain_rows(links)
-            except InvalidLog as error:
-                on_problem(None, f"the chain cannot be read after commit {checker.report.commits}: {error}")
-                return checker.report
-            checker.count_lost_rewards(transaction, links)
-        for link in links:
-            checker.check(link, rows)
+                checker.count_lost_rewards(transaction, links)
+            for link in links:
+                checker.check(link, rows)
+        except Unavailable:
+            raise
+        except MaillardError as error:
+            on_problem(None, f"the chain cannot be checked after commit {checker.report.commits}: {error}")
+            return checker.report
     checker.check_anchor()
     return checker.report
 
@@ -117,7 +119,8 @@ class ChainChecker:
     def __init__(self, on_problem: OnProblem, anchor: str | None = None, prune: Prune | None = None) -> None:
         self.report, self.on_problem, self.anchor = ChainReport(), on_problem, anchor
         self.previous, self.rewards, self.pruned = FIRST_HASH, 0, prune is not None
-        self.first_event = self.next_event = 1
+        self.next_event = 1
+        self.complete = True  # whether the chain begins with the log
         if prune is not None:
             self.report.pruned = PrunedCommits(prune.commit, prune.hash, prune.decisions, prune.before)
             self.start_after(prune.commit, prune.hash, prune.last_event)
@@ -167,11 +170,11 @@ class ChainChecker:
     def check(self, link: Link, rows: ChainRows) -> None:
         """Check the next link."""
         report = self.report
-        if not report.commits:
-            self.first_event = self.next_event = link.first_event
+        if not report.commits and link.first_event != 1:
+            self.complete, self.next_event = False, 0
         if link.number != report.commits + 1:
             self.on_problem(None, f"commit {report.commits + 1} of the chain is missing")
-        if link.first_event != self.next_event:
+        if link.events and link.first_event != (self.next_event or link.first_event):
             first = f"begins with event {link.first_event}, not {self.next_event}"
             self.on_problem(None, f"{_describe(link)} {first}")
         missing = list(_missing_rows(link, rows))
@@ -179,7 +182,8 @@ class ChainChecker:
             self.on_problem(decision, problem)
         if not missing and chain.next_hash(self.previous, _digest(link, rows)) != link.hash:
             self.on_problem(None, _changed(link))
-        self.previous, self.next_event = link.hash, link.first_event + link.events
+        self.previous = link.hash
+        self.next_event = link.first_event + link.events if link.events else self.next_event
         report.commits, report.head, report.time = link.number, link.hash.hex(), link.time
         seals = [rows.decisions[key][1] for key in chain.id_texts(link.decisions) if key in rows.decisions]
         report.erased += sum(map(chain.is_erased, seals))
@@ -192,10 +196,10 @@ class ChainChecker:
         """Compare the numbers of rows in the log and in its chain, after the last link."""
         report, head, counts = self.report, transaction.head, transaction.counts()
         last = self.next_event - 1
-        if head is not None and report.commits and head.number != last:
+        if head is not None and self.next_event and report.commits and head.number != last:
             self.on_problem(None, f"the log has {head.number} events, but its chain ends with event {last}")
         extra = sum(counts.decisions.values()) - report.decisions - self.count_leftovers(transaction)
-        if self.first_event > 1 or not report.commits:
+        if not self.complete or not report.commits:
             report.unchained = max(extra, 0)
             return
         for rows, number in (("decisions", extra), ("rewards", counts.rewards - self.rewards)):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import compress, islice
-from typing import NamedTuple
 
 import numpy as np
 
+from maillard.decisions.call_arguments import Request
 from maillard.decisions.decision import Decision
 from maillard.decisions.events import configurations
 from maillard.decisions.identifiers import new_ids
@@ -16,15 +16,6 @@ from maillard.decisions.reward_rule import Reward
 from maillard.decisions.state import State
 from maillard.decisions.stores.contract import Transaction
 from maillard.errors import Archived, Conflict, MaillardError, Paused
-
-
-class Request(NamedTuple):
-    """The arguments of a `choose` call."""
-
-    unit: str | None
-    eligible: frozenset[str] | None
-    key: str | None
-    size: int
 
 
 class RandomSource:

@@ -66,6 +66,11 @@ class Columns:
         return self.arm.size
 
     @cached_property
+    def probability(self) -> Floats:
+        """The probability of the chosen arm."""
+        return np.exp(self.log_probability)
+
+    @cached_property
     def has_all_probabilities(self) -> bool:
         """Whether the probabilities of all arms are known in all rows."""
         return self.log_probabilities is not None and not np.isnan(self.log_probabilities).any()

@@ -1,9 +1,8 @@
-"""Checks of the arguments of a bandit: arms, policy, requests, rewards, snapshots and tallies."""
+"""Checks of the arguments of a bandit: policies, rewards, decisions, snapshots and tallies."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from maillard.decisions.choosing import Request
+from maillard.decisions.call_arguments import check_arms, check_rule, default_policy
 from maillard.decisions.decision import Decision, RewardEvent
 from maillard.decisions.event_payloads import read_tally
 from maillard.decisions.events import Configuration, Restore, Simulate, Start, current_actor
@@ -22,10 +21,6 @@ from maillard.decisions.timestamps import END_OF_TIME, NOW, to_microseconds
 from maillard.errors import InvalidValue, MaillardError, UnknownName
 from maillard.policies import Policy, WithFloor, policy
 from maillard.tally import Tally
-
-_MAX_SIZE = 100_000  # decisions of one call
-DEFAULT_FLOOR = 0.1
-"The floor of the default policy: at most a tenth of the decisions explore at random."
 
 
 def start_event(
@@ -41,18 +36,6 @@ def start_event(
         number=1, arms=tuple(arms), policy=spec, formula=formula, reward=rule, sticky=bool(sticky),
         by=current_actor(),
     )  # fmt: skip
-
-
-def default_policy(rule: Reward) -> str:
-    """The policy of an experiment that names none. Its floor makes every arm evaluable from the log.
-
-    >>> default_policy(Reward.clicks(window="1h"))
-    'kl-ms+:floor=0.1'
-    """
-    if rule.range is None:
-        allowed = "a policy such as 'ms+:sigma2=1', or low and high of the rewards, which imply one"
-        raise InvalidValue("policy", None, allowed)
-    return f"{'kl-ms+' if rule.is_binary else 'ms+'}:floor={DEFAULT_FLOOR:g}"
 
 
 def policy_hints(state: State) -> list[str]:
@@ -76,25 +59,6 @@ def check_simulation(seed: object, clock: object) -> Simulate | None:
     if seed is None and clock is None:
         return None
     return Simulate(seed=None if seed is None else int(seed), clock=clock is not None)  # type: ignore[call-overload]
-
-
-def check_rule(reward: Reward | None) -> Reward:
-    """The given reward rule, or the one that accepts any finite reward."""
-    if reward is not None and not isinstance(reward, Reward):
-        raise InvalidValue("reward", reward, "Reward(low=..., high=..., ...)")
-    return reward or Reward()
-
-
-def check_arms(arms: Iterable[str]) -> list[str]:
-    """The names of arms as a list, or InvalidValue."""
-    if isinstance(arms, str | bytes) or not isinstance(arms, Iterable):
-        raise InvalidValue("arms", arms, "a list of names")
-    names = [check_name("arm", arm) for arm in arms]
-    if not names:
-        raise InvalidValue("arms", names, "at least one name")
-    if len(set(names)) < len(names):
-        raise InvalidValue("arms", max(names, key=Counter(names).__getitem__), "each name once")
-    return names
 
 
 def describe_policy(given: str | Policy, rule: Reward, *, new: bool = False) -> tuple[str, int]:
@@ -161,18 +125,6 @@ def check_same(given: Mapping[str, Any], first: Configuration, state: State) -> 
             raise InvalidValue(name, value, f"{values[0]}, as in the log (to change it, {how})")
 
 
-def check_request(unit: object, eligible: object, idempotency_key: object, size: object = 1) -> Request:
-    """Check the arguments of `choose`."""
-    if isinstance(size, bool) or not isinstance(size, int | np.integer) or not 0 <= size <= _MAX_SIZE:
-        raise InvalidValue("size", size, f"a whole number from 0 to {_MAX_SIZE}")
-    return Request(
-        unit=None if unit is None else check_name("unit", unit),
-        eligible=None if eligible is None else _check_eligible(eligible),
-        key=None if idempotency_key is None else check_name("idempotency_key", idempotency_key),
-        size=int(size),
-    )
-
-
 def check_reward_event(
     rule: Reward, decision: object, value: object, at: Any = None, event: object = None, *, where: str = ""
 ) -> RewardEvent:
@@ -185,16 +137,6 @@ def check_reward_event(
         at=NOW if at is None else to_microseconds(f"{where}at", at),
         arrived=NOW,
     )
-
-
-def _check_eligible(eligible: object) -> frozenset[str]:
-    """Check the names of eligible arms."""
-    if isinstance(eligible, str | bytes) or not isinstance(eligible, Iterable):
-        raise InvalidValue("eligible", eligible, "names of arms, such as ['red', 'blue']")
-    names = frozenset(check_name("eligible arm", arm) for arm in eligible)
-    if not names:
-        raise InvalidValue("eligible", [], "at least one arm")
-    return names
 
 
 def check_decision(row: object, experiment: str, state: State) -> None:

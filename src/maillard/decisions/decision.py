@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import math
 from datetime import datetime
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from maillard.decisions.timestamps import from_microseconds
 
 LOG_PROBABILITY_TOLERANCE = 1e-9  # rounding may raise the logarithm of a probability this far above 0
+
+Outcome = Literal[
+    "applied", "revised", "unchanged", "duplicate", "parked", "late", "waiting", "old epoch",
+    "conflict", "refused",
+]  # fmt: skip
+"What happened to a reward that was reported."
 
 
 class Decision(NamedTuple):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
-
-import numpy as np
 
 from maillard.errors import InvalidValue, UnknownName
 
@@ -63,9 +62,10 @@ def _mappings(rows: Any) -> Iterable[Any]:
 
 def _plain(value: Any) -> Any:
     """Convert a value to a plain Python object; None if it is missing."""
-    if isinstance(value, np.datetime64):
+    np = sys.modules.get("numpy")  # without it, there are no values of its types
+    if np is not None and isinstance(value, np.datetime64):
         return None if np.isnat(value) else value.astype("datetime64[us]").item()
-    if isinstance(value, np.generic):
+    if np is not None and isinstance(value, np.generic):
         value = value.item()
     is_nan = isinstance(value, float) and math.isnan(value)
     if value is None or is_nan or type(value).__name__ in ("NaTType", "NAType"):

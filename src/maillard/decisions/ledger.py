@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
-from typing import Literal
 
 from maillard.decisions.choosing import schedule_windows
-from maillard.decisions.decision import Decision, RewardEvent
+from maillard.decisions.decision import Decision, Outcome, RewardEvent
 from maillard.decisions.events import (
     AdministrativeEvent,
     Archive,
@@ -27,11 +26,6 @@ from maillard.errors import Archived, Conflict, InvalidValue, MaillardError, Una
 MAX_PARKED = 10_000  # rewards without a known decision, per experiment
 MAX_REWARD_EVENTS = 1_000  # per decision
 _MAX_PARKING_TIME = 86_400_000_000  # microseconds, if the reward rule has no window
-
-Outcome = Literal[
-    "applied", "revised", "unchanged", "duplicate", "parked", "late", "waiting", "old epoch",
-    "conflict", "refused",
-]  # fmt: skip
 
 
 def append(transaction: Transaction, rule: Reward, rows: Sequence[Decision]) -> int:

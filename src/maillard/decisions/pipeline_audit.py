@@ -115,7 +115,8 @@ class PipelineAudit:
             log = columns.log_probability
             self.weights = _merged(self.weights, _weights_of(arm, np.exp(log)))
             q, apart = np.exp(log[:-1]), np.maximum(log[:-1], -1e3) - np.maximum(log[1:], -1e3)
-            repeat = (arm[1:] == arm[:-1]) & (apart <= math.log(2.0))
+            # A ratio of 2, which is common, is rounded up or down.
+            repeat = (arm[1:] == arm[:-1]) & (apart <= math.log(2.0) + SAME)
             terms = np.where(repeat, np.exp(np.minimum(apart, 1.0)), 0.0) - q
             self.chosen_order = _merged(self.chosen_order, _sums_of(terms[pair], terms[pair] ** 2))
             if has_times:

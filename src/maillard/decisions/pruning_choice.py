@@ -17,6 +17,7 @@ from maillard.decisions.events import TallyUpdate
 from maillard.decisions.files.exported_commits import ExportedHead
 from maillard.decisions.log import DecisionLog
 from maillard.decisions.stores.contract import Transaction
+from maillard.decisions.stores.sql_chain import events_of
 from maillard.errors import CannotAnswer, InvalidValue
 
 _MAX_LINKS = 250  # per read
@@ -28,8 +29,8 @@ class CommitChoice:
 
     link: Link
     "The last of these commits."
-    last_event: int = 0
-    "The last event of these commits."
+    last_event: int
+    "The last event of these commits, or of earlier ones."
     count: int = 0
     states: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     "The states of the decisions, sorted."
@@ -98,7 +99,7 @@ def choose_commit(
         last = link.number
     if log.sticky:
         last = epochs.last_complete(transaction, last)
-    choice = _collect(transaction, start, last)
+    choice = _collect(transaction, start, last, 0 if log.pruned is None else log.pruned.last_event)
     if choice is not None:
         _refuse_later_rewards(transaction, choice, exported)
     return choice
@@ -131,13 +132,14 @@ def _read(
         after = links[-1].number
 
 
-def _collect(transaction: Transaction, start: int, last: int) -> CommitChoice | None:
+def _collect(transaction: Transaction, start: int, last: int, last_event: int) -> CommitChoice | None:
     choice: CommitChoice | None = None
     ids: list[bytes] = []
     states = array("q")
     for link, rows in _read(transaction, start, last):
-        choice = choice or CommitChoice(link)
-        choice.link, choice.last_event = link, link.first_event + link.events - 1
+        choice = choice or CommitChoice(link, last_event)
+        choice.link = link
+        choice.last_event = link.first_event + link.events - 1 if link.events else choice.last_event
         choice.count += len(rows)
         states.extend(row.state for row in rows)
         for row in rows:
@@ -155,7 +157,8 @@ def _refuse_later_rewards(transaction: Transaction, choice: CommitChoice, export
     later, after = set[bytes](), exported.commit
     while links := transaction.links(after, _MAX_LINKS):
         later.update(key[: chain.ID_SIZE] for link in links for key in chain.reward_keys(link))
-        events = transaction.events(links[0].first_event - 1, links[-1].first_event + links[-1].events - 1)
+        first, end = events_of(links)
+        events = transaction.events(first - 1, end - 1)
         later.update(chain.id_bytes(each.decision) for each in events if isinstance(each, TallyUpdate))
         after = links[-1].number
     chosen = np.frombuffer(choice.ids, "S16")

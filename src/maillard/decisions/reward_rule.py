@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
-import numpy as np
-
-from maillard.array_types import Floats, Ints
 from maillard.decisions.decision import RewardEvent
 from maillard.decisions.timestamps import Duration, to_seconds
 from maillard.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from maillard.array_types import Floats, Ints
 
 # The sum of 2**53 rewards of this size is still a finite float.
 _LARGEST = 1e290
@@ -26,23 +26,29 @@ class _Combination(NamedTuple):
     """How the reward events of a decision combine."""
 
     of_one: Callable[[Sequence[RewardEvent]], float]
-    of_many: Callable[[Floats, Ints], Floats]
-    """The same for many decisions. The arguments are the values of all events, sorted by decision and
-    occurrence, and the index of the first event of each decision."""
+    of_many: Callable[[Any, Floats, Ints], Floats]
+    """The same for many decisions. The arguments are NumPy, which the client does not need, the values of all
+    events, sorted by decision and occurrence, and the index of the first event of each decision."""
 
 
 # Ordered by occurrence, not by arrival, so that the order of arrival does not matter.
 _COMBINE = {
     "first": _Combination(
         lambda rows: min(rows, key=_occurrence).value,
-        lambda values, first: values[first],
+        lambda _, values, first: values[first],
     ),
     "last": _Combination(
         lambda rows: max(rows, key=_occurrence).value,
-        lambda values, first: values[np.append(first[1:], values.size) - 1],
+        lambda np, values, first: values[np.append(first[1:], values.size) - 1],
     ),
-    "sum": _Combination(lambda rows: math.fsum(row.value for row in rows), np.add.reduceat),
-    "max": _Combination(lambda rows: max(row.value for row in rows), np.maximum.reduceat),
+    "sum": _Combination(
+        lambda rows: math.fsum(row.value for row in rows),
+        lambda np, values, first: np.add.reduceat(values, first),
+    ),
+    "max": _Combination(
+        lambda rows: max(row.value for row in rows),
+        lambda np, values, first: np.maximum.reduceat(values, first),
+    ),
 }
 
 
@@ -216,7 +222,9 @@ class Reward:
         `values` are those of all events, sorted by decision, and then by time and name of the event. `first`
         has the index of the first event of each decision.
         """
-        return np.clip(_COMBINE[self.combine].of_many(values, first), *self.bounds)
+        import numpy as np
+
+        return np.clip(_COMBINE[self.combine].of_many(np, values, first), *self.bounds)
 
 
 def _number(name: str, value: Any) -> float:

@@ -10,13 +10,13 @@ from contextlib import suppress
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from maillard.decisions import ledger
-from maillard.decisions.choosing import DecisionBatch, RandomSource, Request
+from maillard.decisions.call_arguments import Request
+from maillard.decisions.choosing import DecisionBatch, RandomSource
 from maillard.decisions.configuration import check_same, start_event
-from maillard.decisions.decision import Decision, RewardEvent
+from maillard.decisions.decision import Decision, Outcome, RewardEvent
 from maillard.decisions.events import AdministrativeEvent, Configuration, Simulate, Start, current_actor
 from maillard.decisions.forks import renew_after_fork
 from maillard.decisions.group_commit import GroupCommit
-from maillard.decisions.ledger import Outcome
 from maillard.decisions.log import MALFORMED, apply_events
 from maillard.decisions.pruned_logs import last_prune, load_base
 from maillard.decisions.state import State, replay

@@ -25,9 +25,11 @@ from maillard.decisions.columns import columns_of
 from maillard.decisions.decision import Decision
 from maillard.decisions.events import AdministrativeEvent, Event, Reset, Restore, Simulate
 from maillard.decisions.log import MALFORMED, DecisionLog, apply_events
+from maillard.decisions.log_arrays import LogArrays
 from maillard.decisions.log_locations import redact
 from maillard.decisions.opening import read_log
 from maillard.decisions.pipeline_audit import PipelineAudit
+from maillard.decisions.screening import Screening
 from maillard.decisions.state import State
 from maillard.decisions.stores.contract import Row
 from maillard.errors import InvalidLog, InvalidValue, MaillardError
@@ -209,6 +211,24 @@ def _verify_rows(log: DecisionLog, found: Verification, audit: Audit) -> None:
         checker.check_repeats()
     except MaillardError as error:
         found.add_problem(None, f"the rest of the log cannot be replayed: {error}")
+
+
+def _screen_rows(log: DecisionLog, parts: Iterable[LogArrays], found: Verification, audit: Audit) -> None:
+    """Do the same as `_verify_rows` with arrays: check only the rows that are not certainly correct.
+
+    Raises NotScreened if the log must be checked row by row.
+    """
+    screening, checker = Screening(log), RowChecker(log, found)
+    for part in parts:
+        found.decisions += len(part)
+        audit.add_arrays(part, log.arms)
+        for row, state in screening.add(part):
+            checker.check(row, state)
+    screening.finish()
+    checker.check_repeats()
+    found.recomputed += screening.recomputed
+    found.not_recomputed += screening.not_recomputed
+    found.largest_error = max(found.largest_error, screening.largest_error)
 
 
 def epoch_ends(events: Iterable[AdministrativeEvent]) -> dict[int, int]:

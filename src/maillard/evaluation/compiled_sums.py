@@ -14,14 +14,15 @@ from typing import Any
 import numpy as np
 
 from maillard.array_types import Floats, Ints
-from maillard.decisions.audit import TRUNCATION, Audit
+from maillard.decisions.audit import Audit
 from maillard.decisions.columns import Columns
 from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE
 from maillard.decisions.files.arrow import cast, pyarrow
 from maillard.decisions.files.parquet import ParquetPart
 from maillard.decisions.files.table_columns import TableColumns, places_of, steps_of_batch
-from maillard.decisions.pipeline_audit import FIRST_REWARDS, NO_COPY, SAME, PipelineAudit
+from maillard.decisions.pipeline_audit import PipelineAudit
 from maillard.decisions.row_numbers import RowNumbers
+from maillard.evaluation.compiled_audit import add_columns, add_rows
 from maillard.evaluation.diagnostics import MAX_POWER, MIN_POWER, Spread, WeightTest
 from maillard.evaluation.evaluation_log import EvaluationLog
 from maillard.evaluation.log_sums import LogSums, TargetSums, sums_of, total_of
@@ -103,7 +104,7 @@ def _batches(part: TableColumns, log: EvaluationLog, query: Query) -> Iterator[L
         made = _sums(arm, probability, reward, log, query)
         if made is not None:
             when = time[0] if time else np.zeros(1, np.int64)
-            _audit(arm, probability, reward, when, made.pipeline, center=log.center)
+            add_rows(made.pipeline, arm, probability, reward, when, log.center)
             for name in number:
                 steps, last = steps_of_batch(batch, name, last)
                 if steps is not None:
@@ -113,15 +114,10 @@ def _batches(part: TableColumns, log: EvaluationLog, query: Query) -> Iterator[L
 
 def compiled_sums(columns: Columns, log: EvaluationLog, query: Query) -> LogSums | None:
     """The sums of rows in memory; None if a row is invalid."""
-    probability = np.exp(columns.log_probability)
-    made = _sums(columns.arm, probability, columns.reward, log, query, int(columns.epoch[0]))
+    rows = columns.arm, columns.probability, columns.reward
+    made = _sums(*rows, log, query, int(columns.epoch[0]))
     if made is not None:
-        if columns.position.min() == columns.position.max():
-            rows = columns.arm, probability, columns.reward, columns.time
-            _audit(*rows, made.pipeline, center=log.center)
-            made.pipeline.add_numbers(columns)
-        else:
-            made.pipeline.add_columns(columns, foreign=log.foreign)
+        add_columns(made.pipeline, columns, log)
     return made
 
 
@@ -157,75 +153,6 @@ def _sums(  # noqa: PLR0917
     return LogSums(n, False, False, 0, Counter(), audit, PipelineAudit(), *tables)
 
 
-def _audit(
-    arm: Ints, probability: Floats, reward: Floats, time: Ints, audit: PipelineAudit, *, center: float
-) -> None:
-    """Add rows to an empty audit of the pipeline; the same as its `add_columns` for rows of one position."""
-    if arm.size < 2:
-        return
-    arms, has_times = int(arm.max()) + 1, time.size > 1 and bool(time[0] != time[-1])
-    sums, state = np.zeros((4, 4)), np.zeros((arms, 4))
-    state[:, 2] = np.nan  # no last probability
-    constants = (FIRST_REWARDS, SAME, TRUNCATION, NO_COPY)
-    times = time if has_times else np.zeros(1, np.int64)
-    _add_to_audit(arm, probability, reward, times, center, constants, state, sums)
-    sums[3, 2:] = arms, arm.size
-    audit.chosen_order, (audit.copy_evidence, *_), audit.late, audit.weights = sums
-    audit.add_order_of_rewards(reward, time)
-
-
-@compiled
-def _add_to_audit(  # noqa: PLR0917  # compiled functions take no keywords
-    arm: Ints,
-    probability: Floats,
-    reward: Floats,
-    time: Ints,
-    center: float,
-    constants: tuple[int, float, float, float],
-    state: Floats,
-    sums: Floats,
-) -> None:
-    """Write the sums of rows. `state`: of each arm, the number and sum of rewards, the last p, its direction.
-
-    Sums in local variables, and few divisions and branches, make this loop twice as fast.
-    """
-    first_rewards, same, truncation, no_copy = constants
-    order, order_squares, order_largest, order_terms, copies = 0.0, 0.0, 0.0, 0, 0.0
-    late, late_squares, late_largest, late_terms = 0.0, 0.0, 0.0, 0
-    weights, weight_squares = 0.0, 0.0
-    before, q = -1, 0.0
-    for i in range(arm.size):
-        a, p, r = arm[i], probability[i], reward[i] - center
-        inverse = 1.0 / p
-        term = -q
-        if a == before:
-            term += q * inverse if q <= 2.0 * p else 0.0
-        order += term
-        order_squares += term * term
-        order_largest = max(order_largest, abs(term))
-        order_terms += term != 0.0
-        if time.size > 1 and i > 0 and time[i] == time[i - 1]:
-            copies += np.log(no_copy + (a == before) * (1.0 - no_copy) * inverse)
-        weight = inverse if p >= truncation else 0.0
-        weights += weight
-        weight_squares += weight * weight
-        count, total, last, sign = state[a, 0], state[a, 1], state[a, 2], state[a, 3]
-        sign = math.copysign(1.0, p - last) if abs(p - last) > same * last else sign
-        if sign != 0.0 and count >= first_rewards:
-            # (r - total / count) / √(1 + 1 / count)
-            term = (r * count - total) * sign / np.sqrt(count * (count + 1.0))
-            late += term
-            late_squares += term * term
-            late_largest = max(late_largest, abs(term))
-            late_terms += term != 0.0
-        state[a, 0], state[a, 1], state[a, 2], state[a, 3] = count + 1.0, total + r, p, sign
-        before, q = a, p
-    sums[0, 0], sums[0, 1], sums[0, 2], sums[0, 3] = order, order_squares, order_largest, order_terms
-    sums[1, 0] = copies
-    sums[2, 0], sums[2, 1], sums[2, 2], sums[2, 3] = late, late_squares, late_largest, late_terms
-    sums[3, 0], sums[3, 1] = weights, weight_squares
-
-
 @compiled
 def _add(  # noqa: PLR0917  # compiled functions take no keywords
     arm: Ints,
@@ -243,6 +170,7 @@ def _add(  # noqa: PLR0917  # compiled functions take no keywords
     """Add rows to the sums; false if one of them is invalid."""
     low, high, min_probability, max_probability = limits
     min_power, max_power = powers
+    total, squares = 0.0, 0.0
     for i in range(arm.size):
         a, p, r = arm[i], probability[i], reward[i]
         if (
@@ -257,13 +185,12 @@ def _add(  # noqa: PLR0917  # compiled functions take no keywords
         overlap[3, a] = min(overlap[3, a], p)
         overlap[4, a] = max(overlap[4, a], p)
         r -= center
+        total += r
+        squares += r * r
         for t in range(targets.shape[0]):
-            w = targets[t, a] / p
-            row = sums[t]
-            row[_R] += r
-            row[_RR] += r * r
-            if w == 0.0:
+            if targets[t, a] == 0.0:
                 continue
+            w, row = targets[t, a] / p, sums[t]
             row[_W] += w
             row[_WR] += w * r
             row[_WW] += w * w
@@ -276,8 +203,10 @@ def _add(  # noqa: PLR0917  # compiled functions take no keywords
             row[_HIGH] = max(row[_HIGH], reward[i])
             row[_AT_LOW] += reward[i] == bounds[0]
             row[_AT_HIGH] += reward[i] == bounds[1]
-            power = int(np.floor(np.log2(w)))
+            power = math.frexp(w)[1] - 1
             histogram[t, min(max(power, min_power), max_power) - min_power] += 1
+    sums[:, _R] += total
+    sums[:, _RR] += squares
     return True
 
 

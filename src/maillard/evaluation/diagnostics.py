@@ -48,7 +48,7 @@ def overlap_of(columns: Columns, arms: int) -> dict[int, Floats]:
         eligible = np.full(arms, len(part)) if part.eligible is None else part.eligible.sum(axis=0)
         if part.probabilities is None or not part.has_all_probabilities:
             total, least = np.full(arms, np.nan), np.full(arms, np.inf)
-            np.minimum.at(least, part.arm, np.exp(part.log_probability))
+            np.minimum.at(least, part.arm, part.probability)
         else:
             p, can = part.probabilities, True if part.eligible is None else part.eligible
             total, least = p.sum(axis=0), np.min(p, axis=0, initial=np.inf, where=can)

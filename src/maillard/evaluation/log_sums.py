@@ -16,7 +16,7 @@ from maillard.decisions.audit import Audit, Score, verdict_for
 from maillard.decisions.columns import Columns
 from maillard.decisions.pipeline_audit import PipelineAudit
 from maillard.errors import InvalidLog
-from maillard.evaluation import diagnostics
+from maillard.evaluation import compiled_audit, diagnostics
 from maillard.evaluation.evaluation_log import EvaluationLog
 from maillard.evaluation.mergeable_sums import MergeableSums, merged
 from maillard.evaluation.query import Query
@@ -165,7 +165,7 @@ def sums_of(
     audit = Audit()
     audit.add_columns(log.arms, columns)
     pipeline = PipelineAudit()
-    pipeline.add_columns(columns, foreign=log.foreign)
+    compiled_audit.add_columns(pipeline, columns, log)
     found, left_out = rows_by_target(columns, log, query)
     final = columns.filter(columns.closed) if log.requires_closed_windows else columns
     targets = []

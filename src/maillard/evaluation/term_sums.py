@@ -63,15 +63,26 @@ def arm_sums(columns: Columns, arms: int, size: int, center: float) -> Floats:
     may differ over time.
     """
     chosen = columns.filter(~np.isnan(columns.reward) & ~columns.repeated)
-    quarter = np.clip(QUARTERS * (chosen.row - 1) // max(size, 1), 0, QUARTERS - 1)
+    quarter = quarters_of(chosen.row, size)
     if chosen.eligible is not None:
         usual = _has_usual_arms(chosen.eligible, quarter)
         chosen, quarter = chosen.filter(usual), quarter[usual]
     r, cell = chosen.reward - center, chosen.arm * QUARTERS + quarter
-    terms = (np.ones_like(r), r, r * r)
-    sums = [np.bincount(cell, weights=each, minlength=arms * QUARTERS) for each in terms]
-    found: Floats = np.stack(sums, axis=1).reshape(arms, QUARTERS, 3).astype(np.float64)
-    return found
+    sums = [np.bincount(cell, weights=each, minlength=arms * QUARTERS) for each in (None, r, r * r)]
+    return np.stack(sums, axis=1).astype(np.float64).reshape(arms, QUARTERS, 3)
+
+
+def quarters_of(row: Ints, size: int) -> Ints:
+    """The quarter of each row of a log with `size` rows: 0 to 3.
+
+    >>> quarters_of(np.array([1, 2, 3, 4, 5]), 5).tolist()
+    [0, 0, 1, 2, 3]
+    """
+    if row.size > 2:  # divisions are slow, and most batches of a long log are in one quarter
+        first, last = quarters_of(np.array([row.min(), row.max()]), size)
+        if first == last:
+            return np.full(row.size, first)
+    return np.clip(QUARTERS * (row - 1) // max(size, 1), 0, QUARTERS - 1)
 
 
 def _has_usual_arms(eligible: Bools, quarter: Ints) -> Bools:

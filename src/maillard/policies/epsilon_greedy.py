@@ -6,8 +6,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.array_types import Floats
+from maillard.array_types import Bools, Floats
 from maillard.policies.base import Guarantees, Indexed, ProbabilityKind, linear_regret, real
+from maillard.policies.base.arm_matrices import count_arms
 from maillard.policies.floors import mix_uniform
 
 
@@ -37,4 +38,11 @@ class EpsilonGreedy(Indexed):
 
     def _solve(self, n: Floats, s: Floats, t: int) -> tuple[Floats, Floats | None]:
         log, error = super()._solve(n, s, t)
-        return mix_uniform(log, self.epsilon), error
+        return mix_uniform(log, self.epsilon, log.size), error
+
+    def _solve_many(self, n: Floats, s: Floats, t: Floats, eligible: Bools | None) -> Floats | None:
+        log = super()._solve_many(n, s, t, eligible)
+        if log is None:
+            return None
+        mixed = mix_uniform(log, self.epsilon, count_arms(n, eligible))
+        return mixed if eligible is None else np.where(eligible, mixed, -np.inf)

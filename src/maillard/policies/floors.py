@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from maillard import specs
-from maillard.array_types import Bools, Floats
+from maillard.array_types import Bools, Floats, Ints
 from maillard.errors import InvalidValue
 from maillard.policies.base import Policy, linear_regret
-from maillard.policies.base.policy import rounding_error
+from maillard.policies.base.arm_matrices import count_arms
+from maillard.policies.base.policy import exact_sums, rounding_error
 from maillard.tally import Tally
 
 _LINEAR = linear_regret(
@@ -113,6 +114,22 @@ class WithFloor(Policy, kw_only=False):
         own = floor if isinstance(floor, float) else floor[mask]
         return self._mix(*self.policy._solve_eligible(mask, tally, t), own)
 
+    @property
+    def solves_many(self) -> bool:
+        return super().solves_many and self.policy.solves_many
+
+    def _solve_many(self, n: Floats, s: Floats, t: Floats, eligible: Bools | None) -> Floats | None:
+        log = self.policy._solve_many(n, s, t, eligible)
+        if log is None:
+            return None
+        scale = t**-self.decay if self.decay else 1.0
+        if isinstance(self.epsilon, float):
+            log = mix_uniform(log, scale * self.epsilon, count_arms(n, eligible))
+        else:
+            floors = scale * self.floor_probabilities(len(n))[:, None]
+            log = mix(log, floors if eligible is None else np.where(eligible, floors, 0.0))
+        return log if eligible is None else np.where(eligible, log, -np.inf)
+
     def _floor(self, t: int) -> float | Floats:
         """Return the floor of round t: one number, or one per arm."""
         scale = float(t) ** -self.decay if self.decay else 1.0
@@ -120,7 +137,7 @@ class WithFloor(Policy, kw_only=False):
 
     @staticmethod
     def _mix(log: Floats, error: Floats | None, floor: float | Floats) -> tuple[Floats, Floats | None]:
-        mixed = mix_uniform(log, floor) if isinstance(floor, float) else mix(log, floor)
+        mixed = mix_uniform(log, floor, log.size) if isinstance(floor, float) else mix(log, floor)
         if error is None:
             return mixed, None
         # Only the part of the probability that comes from the policy has an error.
@@ -134,17 +151,17 @@ class WithFloor(Policy, kw_only=False):
         return mixed, np.log1p(relative_error) + rounding_error(mixed)
 
 
-def mix_uniform(log: Floats, epsilon: float) -> Floats:
-    """Return log((1 - ε) p + ε / K)."""
+def mix_uniform(log: Floats, epsilon: float | Floats, k: int | Ints) -> Floats:
+    """Return log((1 - ε) p + ε / K); for many tallies, ε and K may be one number per tally."""
     with np.errstate(divide="ignore"):
-        floor = np.log(epsilon) - np.log(log.size)
+        floor = np.log(epsilon) - np.log(k)
         mixed: Floats = np.logaddexp(np.log1p(-epsilon) + log, floor)
     return np.minimum(mixed, 0.0)
 
 
 def mix(log: Floats, floors: Floats) -> Floats:
-    """Return log((1 - Σε) p + ε_a)."""
-    rest = max(0.0, 1.0 - math.fsum(floors))
+    """Return log((1 - Σε) p + ε_a), for one tally, or for one per column."""
+    rest = np.maximum(0.0, 1.0 - exact_sums(floors))
     with np.errstate(divide="ignore"):
         mixed: Floats = np.logaddexp(np.log(rest) + log, np.log(floors))
     return np.minimum(mixed, 0.0)

@@ -13,6 +13,7 @@ from maillard import specs
 from maillard.array_types import Bools, Floats
 from maillard.errors import InvalidValue, UnknownName
 from maillard.policies.base import Guarantees, Policy, ProbabilityKind, linear_regret
+from maillard.policies.base.policy import exact_sums
 from maillard.tally import Tally
 
 _FIXED = linear_regret("immediate: it does not learn")
@@ -39,6 +40,13 @@ class _Target(Policy):
             raise InvalidValue("eligible", mask.tolist(), f"at least one arm that {self} can choose")
         with np.errstate(divide="ignore"):
             return np.log(probabilities / total), None
+
+    def _solve_many(self, n: Floats, s: Floats, t: Floats, eligible: Bools | None) -> Floats | None:
+        probabilities = np.broadcast_to(self.constant_probabilities(len(n))[:, None], n.shape)
+        if eligible is None:
+            return np.log(probabilities)
+        some = np.where(eligible, probabilities, 0.0)
+        return np.log(some / exact_sums(some))
 
 
 class FixedArm(_Target, kw_only=False):

@@ -129,8 +129,26 @@ class _Endpoint:
             if failure.status >= 500:
                 _log_error(service, request_id, error, failure.status)
             response = error_response(failure, request_id)
-        await _send(response, request_id, scope, send)
+        if response.stream is None:
+            await _send(response, request_id, scope, send)
+        else:
+            response = await self._stream(response, request_id, scope, receive, send)
         _record(scope, operation.name, request_id, response, seconds=time.perf_counter() - started, key=key)
+
+    async def _stream(
+        self, response: HttpResponse, request_id: str, scope: Scope, receive: Receive, send: Send
+    ) -> HttpResponse:
+        """Send a response of unknown length. Return it, or the error that ended it early."""
+        assert response.stream is not None
+        try:
+            return await _while_connected(_send(response, request_id, scope, send), receive)
+        except Exception as error:  # noqa: BLE001  # the server closes the connection
+            failure = http_error(error, self._operation.fields)
+            if failure.status >= 500:
+                _log_error(scope["state"]["service"], request_id, error, failure.status)
+            return error_response(failure, request_id)
+        finally:
+            await response.stream.aclose()
 
     async def _read_body(self, service: Service, headers: dict[bytes, bytes], receive: Receive) -> Any:
         """The decoded body of a request. `http_protocol` handles clients that send it slowly."""
@@ -229,7 +247,8 @@ def _request_id(headers: dict[bytes, bytes]) -> str:
     return f"{_ID_PREFIX}{next(_counter):x}"
 
 
-async def _send(response: HttpResponse, request_id: str, scope: Scope, send: Send) -> None:
+async def _send(response: HttpResponse, request_id: str, scope: Scope, send: Send) -> HttpResponse:
+    """Send a response and return it."""
     head = scope["method"] == "HEAD"
     body = response.body if isinstance(response.body, bytes) else _encode(response.body)
     headers = [
@@ -246,6 +265,7 @@ async def _send(response: HttpResponse, request_id: str, scope: Scope, send: Sen
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
         body = b""
     await send({"type": "http.response.body", "body": b"" if head else body})
+    return response
 
 
 def _record(

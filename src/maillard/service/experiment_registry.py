@@ -13,12 +13,11 @@ import msgspec
 from msgspec import Raw
 
 from maillard.decisions import Bandit, Reward, ledger
-from maillard.decisions.choosing import Request
-from maillard.decisions.decision import Decision, RewardEvent
+from maillard.decisions.call_arguments import Request
+from maillard.decisions.decision import Decision, Outcome, RewardEvent
 from maillard.decisions.events import acting_as
 from maillard.decisions.group_commit import AsyncGroupCommit
 from maillard.decisions.identifiers import check_name
-from maillard.decisions.ledger import Outcome
 from maillard.decisions.outcomes import Outcomes, read_outcomes
 from maillard.decisions.session import Call, Session, run_together
 from maillard.decisions.state import State

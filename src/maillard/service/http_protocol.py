@@ -121,7 +121,8 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         if self._received > self.head_limit and self._head_size() > self.head_limit:
             self._rejection = self._head_too_long()
             raise ValueError(self._rejection)
-        if [name for name, _ in self.headers].count(b"host") > 1:
+        hosts = [name for name, _ in self.headers].count(b"host")
+        if hosts > 1 or (not hosts and self.parser.get_http_version() == "1.1"):
             self._rejection = 400, "bad_request", "a request has one Host header"
             raise ValueError(self._rejection)
         if len(self.pipeline) >= _MAX_PIPELINED:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -18,6 +18,16 @@ Headers = tuple[tuple[bytes, bytes], ...]
 _MAX_KNOWN = 60  # names that an error response lists, as many as a message does
 
 
+class ByteStream(Protocol):
+    """The chunks of a response of unknown length."""
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        """The chunks."""
+
+    async def aclose(self) -> None:
+        """Free its resources, even if not all chunks were read."""
+
+
 class HttpResponse(NamedTuple):
     """The response of a handler."""
 
@@ -28,7 +38,7 @@ class HttpResponse(NamedTuple):
     media_type: bytes = b"application/json"
     decision_id: str | list[str] | None = None
     "For the access log."
-    stream: AsyncIterator[bytes] | None = None
+    stream: ByteStream | None = None
     "Chunks to send instead of `body`."
 
 

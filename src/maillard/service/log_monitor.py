@@ -1,94 +1,44 @@
 """Statistics of a log, kept up to date by reading only new rows.
 
 **Decisions** of all experiments are read in the order of their ids, which is the order of time. An id is
-created before its transaction commits. If several processes write, a transaction can commit after one with a
-younger id, so the monitor reads only decisions that are older than a lag. A decision that takes longer to
-commit, or whose id is old for another reason (it was appended, or its process has a slow clock), is not
-counted before the next start. The counts are for display; `verify` reads every row. An imported experiment
-has old ids, too: an experiment that began before the monitor's position is read from its beginning.
+created in the transaction that commits it. SQLite has one writer at a time, so ids are committed in their
+order. In PostgreSQL, a transaction can commit after one with a younger id, so the monitor reads only
+decisions that are older than a lag. The shorter lag of other stores is for clocks that are set back. A
+decision that takes longer to commit in PostgreSQL, or whose id is old for another reason (it was appended, or
+its process has a slow clock), is not counted. The counts are for display; `verify` reads every row. An
+imported experiment has old ids, too: an experiment that began before the monitor's position is read from its
+beginning.
 
 **Events** of an experiment are numbered without gaps, so none is missed.
 
 Counts cover all epochs, and the audit covers every choice in the log.
+
+**The position** and the statistics are saved as one document of the log, so that the next start continues
+there. If several processes do so, the last one counts: each document is complete.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from maillard.decisions.audit import Audit, Verdict, live_limit, verdict_for
 from maillard.decisions.decision import Decision
-from maillard.decisions.events import Event, Simulate, Start, TallyUpdate
-from maillard.decisions.identifiers import creation_time
 from maillard.decisions.stores import Store
 from maillard.decisions.timestamps import from_microseconds, system_clock
-from maillard.service.reward_series import RewardSeries
+from maillard.service.experiment_statistics import ExperimentStatistics, SavedPosition, time_of
 
 _LAG = 1.0  # seconds, if one process writes at a time
 _LONG_LAG = 6.0  # if several do: a commit may wait five seconds for another
 _MAX_ROWS, _MAX_VALUES = 1_000, 100_000  # per read: rows, and log probabilities in them
-_MAX_BUFFERED = 20_000  # log probabilities that an audit buffers before it adds them up
 _SECOND = 1_000_000  # microseconds
-
-
-@dataclass
-class _ExperimentStatistics:
-    """The statistics of one experiment."""
-
-    since: str
-    "The position of the monitor when it first saw the experiment. It has not read earlier decisions."
-    number: int = 0
-    "The number of the last event that was read."
-    decisions: Counter[str] = field(default_factory=Counter)
-    rewards: int = 0
-    audit: Audit = field(default_factory=Audit)
-    buffered: int = 0
-    series: RewardSeries = field(default_factory=RewardSeries)
-    open_window: int = 0
-    "The length of the reward window in microseconds, if rewards are applied before it closes; else 0."
-    last_event: int = 0
-    "The time of the last event."
-    simulated_clock: bool = False
-    "Whether times come from a clock that the caller provided."
-
-    def count(self, rows: Sequence[Decision]) -> None:
-        self.decisions.update([row.arm for row in rows])
-        add = self.audit.add
-        for row in rows:
-            add(row)
-        self.buffered += sum([len(row.eligible) for row in rows])
-        if self.buffered >= _MAX_BUFFERED:
-            self.audit.scores()
-            self.buffered = 0
-
-    def apply(self, event: Event) -> None:
-        self.last_event = max(self.last_event, event.time)
-        if isinstance(event, Start) and event.reward.learn != "on_close":
-            self.open_window = round(_SECOND * (event.reward.window or 0))
-        if not isinstance(event, TallyUpdate):
-            self.simulated_clock |= isinstance(event, Simulate) and event.clock
-            return
-        # A reward that is applied before its window closes belongs to the time of its decision, so that
-        # `final_until` can leave out recent decisions, of which only the fast rewards are known.
-        at = _time_of(event.decision) if self.open_window else None
-        if event.kind == "revision":
-            self.series.revise(event.arm, event.value - (event.previous or 0.0), at)
-        else:
-            self.rewards += 1
-            self.series.add(event.time if at is None else at, event.arm, event.value)
-
-    @property
-    def final_until(self) -> int | None:
-        """The time before which the windows of all decisions in the series have closed; None: any time."""
-        now = self.last_event if self.simulated_clock else max(self.last_event, system_clock())
-        return now - self.open_window if self.open_window else None
+_SAVE_INTERVAL = 60.0  # seconds
+_MAX_SAVE_SHARE = 0.01  # of the time
+_DOCUMENT = ("monitor", "position")  # kind and name
 
 
 class Monitor:
@@ -115,7 +65,7 @@ class Monitor:
         default = _LONG_LAG if store.concurrent_decisions else _LAG
         self._lag = round(_SECOND * (default if lag is None else lag))
         self._lock = threading.Lock()
-        self._experiments: dict[str, _ExperimentStatistics] = {}
+        self._experiments: dict[str, ExperimentStatistics] = {}
         self._position = "0"  # the last decision that was read
         # Older decisions of experiments that are still to be read: those with ids between these two.
         self._backlogs: dict[str, tuple[str, str]] = {}
@@ -124,11 +74,51 @@ class Monitor:
         self._sources: deque[Callable[[], bool]] = deque()  # functions that read the rest of this round
         self._failures = 0
         self._batch_size = 100  # rows of the next read, adapted to the number of arms
+        self._saved: object = None  # what was read when the position was saved
+        self._next_save = time.monotonic() + _SAVE_INTERVAL
 
     @property
     def complete(self) -> bool:
         """Whether the log has been read up to `as_of`."""
         return not self._incomplete and not self._backlogs
+
+    def restore(self) -> None:
+        """Continue where a monitor of this log has saved its position. Call this before `advance`."""
+        with self._store.reading("") as transaction:
+            text, heads = transaction.documents(_DOCUMENT[0]).get(_DOCUMENT[1]), transaction.heads()
+        saved = None if text is None else SavedPosition.read(text)
+        if saved is None:
+            return
+        numbers = {name: each.number for name, each in saved.experiments.items()}
+        if any(name not in heads or heads[name].number < number for name, number in numbers.items()):
+            return  # someone has removed rows
+        with self._lock:
+            self._experiments = dict(saved.experiments)
+            self._position, self._as_of, self._backlogs = saved.position, saved.as_of, dict(saved.backlogs)
+            self._saved = self._progress()
+
+    @property
+    def save_is_due(self) -> bool:
+        """Whether the last save is some time ago. Saving takes at most a hundredth of the time."""
+        return time.monotonic() >= self._next_save
+
+    def save(self) -> None:
+        """Save the position and the statistics in the log, unless they have not changed."""
+        began = time.monotonic()
+        with self._lock:
+            progress = self._progress()
+            saved = SavedPosition(self._position, self._as_of, self._backlogs, self._experiments)
+            text = None if progress == self._saved else saved.write()
+        if text is not None:
+            with self._store.transaction("", lock=False) as transaction:
+                transaction.put_document(*_DOCUMENT, text)
+            self._saved = progress
+        now = time.monotonic()
+        self._next_save = now + max(_SAVE_INTERVAL, (now - began) / _MAX_SAVE_SHARE)
+
+    def _progress(self) -> object:
+        numbers = {name: each.number for name, each in self._experiments.items()}
+        return self._position, dict(self._backlogs), numbers
 
     def advance(self, limit_s: float) -> None:
         """Read new rows in batches for about `limit_s` seconds; at least one batch.
@@ -182,13 +172,13 @@ class Monitor:
         with self._lock:
             for name in names:
                 if name not in self._experiments:
-                    self._experiments[name] = _ExperimentStatistics(since=position)
+                    self._experiments[name] = ExperimentStatistics(since=position)
 
     def _read_decisions(self, horizon: int) -> bool:
         """Read a batch of new decisions. Returns whether there may be more."""
         rows, more = self._read_batch(self._position, _first_id(horizon // 1000 + 1))
         self._register({row.experiment for row in rows}, self._position)
-        until = horizon if not more else _time_of(rows[-1].id)
+        until = horizon if not more else time_of(rows[-1].id)
         with self._lock:
             self._count(rows)
             self._position = rows[-1].id if rows else self._position
@@ -228,9 +218,9 @@ class Monitor:
         with self._store.reading(name) as transaction:
             last = transaction.head.number if transaction.head else 0
             events = transaction.events(statistics.number, through) if last > statistics.number else []
-        if statistics.number == 0 and events and _time_of(statistics.since) > events[0].time:
-            self._backlogs[name] = ("0", statistics.since)
         with self._lock:
+            if statistics.number == 0 and events and time_of(statistics.since) > events[0].time:
+                self._backlogs[name] = ("0", statistics.since)
             for event in events:
                 statistics.apply(event)
             statistics.number = max(statistics.number, min(through, last))
@@ -239,7 +229,7 @@ class Monitor:
     def activity(self, key: str, arms: Sequence[str]) -> dict[str, Any]:
         """The statistics of an experiment, as a `wire_schema.Activity`; lists `arms` first."""
         with self._lock:
-            statistics = self._experiments.get(key, _ExperimentStatistics(since=""))
+            statistics = self._experiments.get(key, ExperimentStatistics(since=""))
             total, until = statistics.decisions.total(), statistics.final_until
             named = list(dict.fromkeys([*arms, *statistics.decisions]))
             return {
@@ -304,10 +294,3 @@ def _verdict(audit: Audit, limit: float) -> Verdict:
 def _first_id(milliseconds: int) -> str:
     """A lower bound of the ids that are created from this time on."""
     return f"{milliseconds >> 16:08x}-{milliseconds & 0xFFFF:04x}"
-
-
-def _time_of(identifier: str) -> int:
-    """The creation time of an id; 0 if it is not a valid id."""
-    with suppress(ValueError):
-        return creation_time(identifier)
-    return 0

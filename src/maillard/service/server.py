@@ -45,6 +45,8 @@ def run(
     workers: int = 1,
     rate_limit: float = 10_000.0,
     log_level: str = "info",
+    job_timeout: float = 120.0,
+    drain_delay: float = 0.0,
     no_keys: bool = False,
     show_first_key: Callable[[str], None] | None = None,
     on_listening: Callable[[str], None] | None = None,
@@ -54,6 +56,9 @@ def run(
     Callers need an API key. If there is none, the service creates one with the scope admin and passes its
     secret to `show_first_key`; without that function it does not start. With `no_keys`, callers need no key,
     but the service listens on loopback only, and starts only if no key exists.
+
+    `job_timeout` is how many seconds an evaluation or a verification may take; 0: no limit. When the process
+    is told to stop, `/readyz` fails, and the service goes on for `drain_delay` seconds.
     """
     with closing(open_store(database)) as store:  # errors appear before the service listens
         if no_keys:
@@ -69,7 +74,8 @@ def run(
                 create_first(store, show_first_key)
         address = listening.getsockname()
         name = f"[{address[0]}]" if ":" in address[0] else address[0]
-        make = partial(_application, database, log_level, no_keys=no_keys, rate_limit=rate_limit)
+        limits = {"rate_limit": rate_limit, "job_timeout": job_timeout}
+        make = partial(_application, database, log_level, drain_delay, no_keys=no_keys, **limits)
         config = uvicorn_config(make, workers=workers)
         if on_listening is not None:
             on_listening(f"http://{name}:{address[1]}")
@@ -101,12 +107,12 @@ def uvicorn_config(make: Callable[[], ASGI], *, workers: int = 1) -> uvicorn.Con
     )
 
 
-def _application(database: str, log_level: str, **options: Any) -> ASGI:
+def _application(database: str, log_level: str, drain_delay: float, **options: Any) -> ASGI:
     """The application of one server process."""
     sys.setswitchinterval(_SWITCH_INTERVAL)
     access_log = AccessLog(quiet=LEVELS.index(log_level) > LEVELS.index("info"))
     logging.basicConfig(handlers=[AccessLogHandler(access_log)], level=log_level.upper(), force=True)
-    stopping = _notice_signals()
+    stopping = _notice_signals(drain_delay)
 
     async def start() -> Service:
         # `run` has opened the log before. If PostgreSQL is down now, this process waits for it.
@@ -121,17 +127,30 @@ def _application(database: str, log_level: str, **options: Any) -> ASGI:
     return application(start)
 
 
-def _notice_signals() -> threading.Event:
-    """Return an event that is set when the process is told to stop. SIGHUP stops it like SIGTERM."""
+def _notice_signals(drain_delay: float) -> threading.Event:
+    """Return an event that is set when the process is told to stop. SIGHUP stops it like SIGTERM.
+
+    The server goes on for `drain_delay` seconds, so that a load balancer notices that it is not ready. A
+    repeated SIGINT (Ctrl-C) stops it at once. A repeated SIGTERM does not: a service manager may send it to
+    all processes, and the parent process sends it again.
+    """
     stopping = threading.Event()
     if threading.current_thread() is not threading.main_thread():  # it cannot handle signals
         return stopping
     stop = signal.getsignal(signal.SIGTERM)  # uvicorn's handler, which drains the connections
 
     def handle(number: int, frame: FrameType | None) -> None:
+        again = stopping.is_set()
         stopping.set()
-        if callable(stop):
-            stop(signal.SIGTERM if number == _HANGUP else number, frame)
+        if not callable(stop):
+            return
+        given = signal.SIGTERM if number == _HANGUP else number
+        if not drain_delay or (again and number == signal.SIGINT):
+            stop(given, frame)
+        elif not again:
+            timer = threading.Timer(drain_delay, stop, [given, None])
+            timer.daemon = True
+            timer.start()
 
     for number in (signal.SIGTERM, signal.SIGINT, _HANGUP):
         if number is not None and signal.getsignal(number) is not signal.SIG_IGN:  # as set by nohup

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import itertools
+import math
 import os
 import signal
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import IO
 
 import msgspec
 
@@ -36,7 +36,6 @@ _PROBE_LIFETIME = 0.5  # seconds for which the result of a write probe is reused
 _UNAUTHORIZED_SHARE = 0.1  # of the rate limit, for requests without a valid key from one address
 _DAY = 86_400.0  # seconds; a reward is parked for at most a day
 _EARLY_REWARDS = MAX_PARKED / 10  # that each key may park in a day
-_CHUNK = 1 << 18  # bytes
 
 
 class Service:
@@ -51,6 +50,7 @@ class Service:
         rate_limit: float,
         no_keys: bool,
         stopping: threading.Event,
+        job_timeout: float = 120.0,
     ) -> None:
         self.stopping = stopping
         "Set when the process has received a signal to stop."
@@ -64,10 +64,13 @@ class Service:
         "Bytes of request bodies that have arrived in part."
         self.metrics = Metrics(os.environ.get(METRICS_FOLDER))
         self.monitor = Monitor(store)
-        self.worker = WorkerProcess(database)
+        limit = job_timeout or math.inf
+        self.worker = WorkerProcess(database, limit)
+        # Exports have no time limit, so evaluations must not wait for them.
+        self.exporter = WorkerProcess(database, math.inf, max_wait=limit)
         self.description = msgspec.Raw(msgspec.json.encode(openapi_document()))
         self._updating: asyncio.Future[None] | None = None
-        self._monitor_used = False
+        self._monitor_used = self._monitor_restored = False
         self._parent = os.getppid() if METRICS_FOLDER in os.environ else None
         self._probe_time = 0.0
         self._probing: asyncio.Future[None] | None = None
@@ -95,6 +98,9 @@ class Service:
     async def _advance_monitor(self) -> None:
         try:
             with self._log_failure("reading the log failed"):  # the monitor still has its older counts
+                if not self._monitor_restored:
+                    await self.experiments.run(self.monitor.restore)
+                    self._monitor_restored = True
                 await self.experiments.run(self.monitor.advance, _MONITOR_TIME)
         finally:
             self._updating = None
@@ -116,14 +122,6 @@ class Service:
     def _write_probe(self) -> None:
         with self.store.transaction("", lock=False) as transaction:
             transaction.put_document("probe", "probe", str(transaction.now))
-
-    async def read_chunks(self, file: IO[bytes]) -> AsyncIterator[bytes]:
-        """The content of an open file in chunks; closes the file."""
-        try:
-            while chunk := await self.experiments.run(file.read, _CHUNK):
-                yield chunk
-        finally:
-            file.close()
 
     # Periodic tasks. If one step fails, the others go on, and the next round tries again.
 
@@ -150,6 +148,12 @@ class Service:
                         self.access_log.log_event("warning", "reward out of range", decision_id=row.decision)
             if self._monitor_used and not self.monitor.complete:
                 await self.update_monitor()  # requests have not waited for all of it
+            if self._monitor_restored and self.monitor.save_is_due:
+                await self._save_monitor()
+
+    async def _save_monitor(self) -> None:
+        with self._log_failure("saving the position of the monitor failed"):
+            await self.experiments.change(self.monitor.save)
 
     @contextmanager
     def _log_failure(self, what: str) -> Iterator[None]:
@@ -169,6 +173,8 @@ class Service:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self.worker.close()
+        await asyncio.gather(self.worker.close(), self.exporter.close())
+        if self._monitor_restored:
+            await self._save_monitor()
         await asyncio.get_running_loop().run_in_executor(None, self.experiments.close)
         self.access_log.close()

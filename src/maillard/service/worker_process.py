@@ -54,8 +54,9 @@ class WorkerProcess:
 
     Args:
         database: the first argument of every job.
-        timeout: how many seconds a job may take, and how many seconds a caller waits for its turn.
+        timeout: how many seconds a job may take; infinity: no limit.
         max_waiting: how many callers may wait.
+        max_wait: how many seconds a caller waits for its turn; by default as long as a job may take.
         idle_timeout: seconds without a job after which the worker exits and frees its memory.
 
     """
@@ -66,10 +67,12 @@ class WorkerProcess:
         timeout: float = 120.0,
         max_waiting: int = 8,
         *,
+        max_wait: float | None = None,
         idle_timeout: float = 300.0,
     ) -> None:
         self._database, self._max_waiting, self._idle_timeout = str(database), max_waiting, idle_timeout
-        self.timeout = timeout
+        self.timeout, self._max_wait = timeout, max_wait
+        self._limiter = anyio.CapacityLimiter(1)  # anyio's own one is shared with other worker processes
         self._turn = anyio.Lock()  # first come, first served
         self._callers = 0
         self._running: anyio.CancelScope | None = None
@@ -81,10 +84,11 @@ class WorkerProcess:
             raise Busy(f"{self._max_waiting} jobs are already waiting; try again later")
         self._callers += 1
         try:
-            with anyio.move_on_after(self.timeout) as waiting:
+            max_wait = self.timeout if self._max_wait is None else self._max_wait
+            with anyio.move_on_after(max_wait) as waiting:
                 await self._turn.acquire()
             if waiting.cancelled_caught:
-                raise Busy(f"other jobs have taken more than {self.timeout:g} seconds; try again later")
+                raise Busy(f"other jobs have taken more than {max_wait:g} seconds; try again later")
             try:
                 result = await self._run_now(job, arguments)
             finally:
@@ -111,8 +115,9 @@ class WorkerProcess:
         try:
             with anyio.move_on_after(self.timeout) as self._running:
                 return await anyio.to_process.run_sync(
-                    _run_job, self._database, self._idle_timeout, job, arguments, cancellable=True
-                )
+                    _run_job, self._database, self._idle_timeout, job, arguments,
+                    cancellable=True, limiter=self._limiter,
+                )  # fmt: skip
         except anyio.BrokenWorkerProcess:
             raise Busy("the worker process ended before the job was done; try again") from None
         finally:

@@ -313,6 +313,9 @@ def places_of(column: Any, arms: Any) -> Ints:
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     places = np.append(places_of(column.dictionary.cast(pa.string()), arms), -1)
-    codes = column.indices.cast(pa.int64()).fill_null(len(places) - 1)
-    chosen: Ints = places[codes.to_numpy(zero_copy_only=False)]
+    codes = column.indices
+    if codes.null_count or codes.type != pa.int32():
+        codes = codes.cast(pa.int64()).fill_null(len(places) - 1)
+    # Arrow has checked the codes; mode="raise" would copy and check them again.
+    chosen: Ints = places.take(codes.to_numpy(zero_copy_only=False), mode="clip")
     return chosen

@@ -27,7 +27,7 @@ from maillard.decisions.stores.contract import (
     Row,
     Visits,
 )
-from maillard.decisions.stores.sql_chain import ids_of
+from maillard.decisions.stores.sql_chain import events_of, ids_of
 from maillard.decisions.stores.sql_rows import write_event
 from maillard.decisions.timestamps import system_clock
 from maillard.errors import Unavailable
@@ -164,7 +164,8 @@ class MemoryTransaction:
         return {key: sorted(rows, key=lambda row: row.position) for key, rows in found.items() if rows}
 
     def add_decisions(self, rows: Sequence[Decision]) -> None:
-        for row, seal in zip(rows, chain.new_seals(rows), strict=True):
+        for row in rows:
+            seal = chain.new_seal(row)
             self._data.decisions[row.id], self._data.seals[row.id] = row, seal
             vector = vectors.digest_of(row.eligible, row.log_probabilities)
             self._commit.decisions.append(chain.decision_record(row, seal, vector))
@@ -286,7 +287,7 @@ class MemoryTransaction:
         if self._commit:
             last = self.last_link()
             place = (last.number, last.hash) if last else None
-            self._data.links.append(self._commit.link(place, self.now, self._data.head.number))
+            self._data.links.append(self._commit.link(place, self.now))
             self._commit = Commit()
 
     def last_link(self) -> Link | None:
@@ -299,8 +300,8 @@ class MemoryTransaction:
     def chain_rows(self, links: Sequence[Link]) -> ChainRows:
         decisions, rewards = ids_of(links)
         found = {key: (row, self._data.seals.get(key)) for key, row in self.decisions(decisions).items()}
-        first, last = links[0].first_event, links[-1].first_event + links[-1].events
-        events = {event.number: write_event(event) for event in self.events(first - 1, last - 1)}
+        first, end = events_of(links)
+        events = {event.number: write_event(event) for event in self.events(first - 1, end - 1)}
         return ChainRows(found, events, self.reward_events(rewards))
 
     def updates(self, ids: Iterable[str]) -> dict[str, list[TallyUpdate]]:
@@ -332,11 +333,12 @@ class MemoryTransaction:
             data.keys.pop(row.idempotency_key or "", None)
             if data.assigned.get(place := (row.epoch, row.unit or "")) == identifier:
                 del data.assigned[place]
-        last = min(links[-1].first_event + links[-1].events - 1, base)
+        first, end = events_of(links)
+        last = min(end - 1, base)
         data.events = [
             event
             for event in data.events
-            if not (isinstance(event, TallyUpdate) and links[0].first_event <= event.number <= last)
+            if not (isinstance(event, TallyUpdate) and first <= event.number <= last)
         ]
         data.links = [link for link in data.links if not links[0].number <= link.number <= links[-1].number]
 

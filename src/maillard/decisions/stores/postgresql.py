@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from maillard.decisions.chain import FIRST_HASH, Commit
-from maillard.decisions.events import TallyUpdate
 from maillard.decisions.forks import renew_after_fork
 from maillard.decisions.stores import schema
 from maillard.decisions.stores.contract import Counts, Row, Visits
 from maillard.decisions.stores.postgresql_connection import Connection, conninfo_to_dict, psycopg
-from maillard.decisions.stores.sql import SELECT_HEAD, SELECT_ROWS, SQLStore, SQLTransaction
+from maillard.decisions.stores.sql import SELECT_ROWS, SQLStore, SQLTransaction
 from maillard.decisions.stores.sql_rows import LINK
 from maillard.errors import InvalidLog, InvalidValue
 
@@ -49,6 +48,7 @@ FROM experiments e LEFT JOIN (
 ) l ON l.experiment = e.id
 WHERE e.id = ?
 """
+_VERSION = "SELECT number FROM maillard.version"
 _CLOCK = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 _SCAN_TIMEOUT_FACTOR = 12  # for statements that read every row
 
@@ -155,7 +155,9 @@ class PostgreSQLStore(SQLStore):
             version = self._version(connection, tables > 0)
             if not schemas:
                 connection.execute("CREATE SCHEMA maillard")
-            if not tables:
+            if tables:  # wait for all transactions: those that begin later see the new version
+                connection.execute("LOCK TABLE maillard.version IN ACCESS EXCLUSIVE MODE")
+            else:
                 connection.execute("CREATE TABLE maillard.version (number BIGINT NOT NULL)")
                 connection.execute("INSERT INTO maillard.version VALUES (0)")
             for migration in schema.MIGRATIONS[version:]:
@@ -166,8 +168,7 @@ class PostgreSQLStore(SQLStore):
 
     def _version(self, connection: Connection, exists: bool) -> int:
         """The version of the log's tables; 0 if there are none."""
-        query = "SELECT number FROM maillard.version"
-        return schema.check_version(_one(connection.execute(query))[0] if exists else 0)
+        return schema.check_version(_one(connection.execute(_VERSION))[0] if exists else 0)
 
     def _connection_slot(self) -> AbstractContextManager[None]:
         """Wait for one of the pool's connections."""
@@ -215,6 +216,7 @@ class PostgreSQLStore(SQLStore):
         except BaseException as error:
             connection.discard(error)
             raise
+        transaction.note_commit()
         self._release_connection(connection)
 
     def _release_connection(self, connection: Connection) -> None:
@@ -297,18 +299,23 @@ class _Transaction(SQLTransaction):
     def __init__(
         self, connection: Connection, name: str, clock: Callable[[], int] | None, mode: _Mode
     ) -> None:
-        super().__init__(name)
+        super().__init__(name, connection.written)
         self.connection, self._clock, self._mode = connection, clock, mode
         self._chain_locked = False
         self.load()
 
     def load(self) -> None:
-        """Lock and read the experiment's head, then read the clock: waiting for the lock may take time."""
+        """Lock and read the experiment's head, then read the clock: waiting for the lock may take time.
+
+        Raise InvalidLog if a newer maillard has migrated the tables since the connection was opened.
+        """
+        version = self._execute(_VERSION)
         if self._mode.advisory:
             self._execute(f"SELECT {self._mode.advisory}(hashtextextended(?, ?))", [self.name, _LOCK])
-        found = self._execute(SELECT_HEAD + self._mode.row, [self.name])
+        found = self._execute(self.SELECT_HEAD + self._mode.row, [self.name])
         # A separate statement, because PostgreSQL may evaluate a locking SELECT before it waits for the lock.
         clock = self._execute(f"SELECT {_CLOCK}") if self._clock is None else None
+        schema.check_version(_one(version)[0])
         self.set_head(found.fetchall())
         self.now = int(_one(clock)[0]) if clock is not None else self._clock()  # type: ignore[misc]
 
@@ -319,14 +326,6 @@ class _Transaction(SQLTransaction):
     def visits(self, epoch: int) -> Visits:
         with self._longer_timeout():
             return super().visits(epoch)
-
-    def lost_updates(self, base: int) -> list[TallyUpdate]:
-        with self._longer_timeout():
-            return super().lost_updates(base)
-
-    def count_earlier_states(self, number: int) -> int:
-        with self._longer_timeout():
-            return super().count_earlier_states(number)
 
     def erase_unit(self, unit: str, token: str) -> int:
         with self._longer_timeout():
@@ -340,9 +339,9 @@ class _Transaction(SQLTransaction):
     def write_link(self) -> None:
         """Add the link. The server computes the hash, so that there is no need to wait for the last one."""
         if self.commit:
-            digest, last_event = self.commit.digest(), self.head.number if self.head else 0
-            contents = [self.now, *self.commit.contents(last_event)]
-            self._execute(_ADD_LINK, [FIRST_HASH, digest, *contents, self.experiment, self.experiment])
+            digest = self.commit.digest()  # this sorts the records
+            values = [FIRST_HASH, digest, self.now, *self.commit.contents()]
+            self._execute(_ADD_LINK, [*values, self.experiment, self.experiment])
             self.commit = Commit()
 
     @contextmanager

@@ -6,6 +6,7 @@ import time
 from collections.abc import Generator
 from typing import Any
 
+from maillard.decisions.stores.vectors import WrittenVectors
 from maillard.errors import MaillardError
 
 try:
@@ -33,6 +34,7 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
+        self.written = WrittenVectors()
         # One type for all integers, so that each statement is prepared once, not once per integer size.
         self.adapters.register_dumper(int, Int8BinaryDumper)
 

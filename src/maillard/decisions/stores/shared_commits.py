@@ -14,14 +14,10 @@ from typing import Any
 
 from maillard.decisions.decision import Decision
 from maillard.decisions.stores.sql_chain import ADD_ARM_LIST, ADD_DECISION, ADD_LINK, ADD_VECTOR
-from maillard.decisions.stores.sqlite import SQLiteTransaction
+from maillard.decisions.stores.sqlite_transaction import SELECT_HEADS, SQLiteTransaction
+from maillard.decisions.stores.vectors import WrittenVectors
 
-_LAST = "SELECT max(number) FROM links WHERE experiment = e.id"
-_SELECT_HEADS = (
-    "SELECT e.name, l.number, l.hash, e.id, e.number, e.administrative, e.epoch FROM experiments e "
-    f"LEFT JOIN links l ON l.experiment = e.id AND l.number = ({_LAST}) "
-    "WHERE e.name IN (SELECT value FROM json_each(?))"
-)
+_SELECT_HEADS = SELECT_HEADS + "IN (SELECT value FROM json_each(?))"
 _SELECT_KEYS = (
     "SELECT d.experiment, d.idempotency_key FROM json_each(?) AS wanted CROSS JOIN decisions AS d "
     "WHERE d.experiment = json_extract(wanted.value, '$[0]') "
@@ -52,7 +48,7 @@ class _NewDecisions:
     def write(self, parts: Iterable[PartOfTransaction]) -> None:
         """Write what is left, and the links of all parts."""
         self.flush()
-        links = [(part.experiment, *part.next_link(part.last)) for part in parts if part.commit]
+        links = [(part.experiment, *part.next_link()) for part in parts if part.commit]
         self.connection.executemany(ADD_LINK, links)
 
 
@@ -60,10 +56,10 @@ class PartOfTransaction(SQLiteTransaction):
     """The part of one experiment."""
 
     def __init__(
-        self, new: _NewDecisions, name: str, now: int, head: Sequence[Any], last: tuple[int, bytes] | None
+        self, new: _NewDecisions, name: str, now: int, written: WrittenVectors, head: Sequence[Any]
     ) -> None:
-        self._new, self._absent_keys, self.last = new, set[str](), last
-        super().__init__(new.connection, name, now, head)
+        self._new, self._absent_keys = new, set[str]()
+        super().__init__(new.connection, name, now, written, head)
 
     def set_absent_keys(self, keys: Collection[str]) -> None:
         """Set the idempotency keys that are known to be new."""
@@ -110,16 +106,12 @@ class PartOfTransaction(SQLiteTransaction):
 
 
 def begin_parts(
-    connection: sqlite3.Connection, now: int, keys: Mapping[str, Collection[str]]
+    connection: sqlite3.Connection, now: int, keys: Mapping[str, Collection[str]], written: WrittenVectors
 ) -> tuple[dict[str, PartOfTransaction], _NewDecisions]:
     """The parts of several experiments, given the idempotency keys that each will look up."""
     new = _NewDecisions(connection)
-    heads, last = dict[str, list[Any]](), dict[str, tuple[int, bytes]]()
-    for name, number, hashed, *head in connection.execute(_SELECT_HEADS, [json.dumps(list(keys))]).fetchall():
-        heads[name] = [head]
-        if number is not None:
-            last[name] = number, hashed
-    parts = {name: PartOfTransaction(new, name, now, heads.get(name, []), last.get(name)) for name in keys}
+    heads = {row[0]: [row] for row in connection.execute(_SELECT_HEADS, [json.dumps(list(keys))]).fetchall()}
+    parts = {name: PartOfTransaction(new, name, now, written, heads.get(name, [])) for name in keys}
     wanted = [(part.experiment, key) for name, part in parts.items() for key in keys[name]]
     used = set(connection.execute(_SELECT_KEYS, [json.dumps(wanted)]).fetchall()) if wanted else set()
     for name, part in parts.items():

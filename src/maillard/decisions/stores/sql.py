@@ -25,7 +25,6 @@ from maillard.decisions.stores.sql_rows import DECISION, DECISIONS, EVENT, REWAR
 from maillard.errors import Unavailable
 
 _T = TypeVar("_T")
-SELECT_HEAD = "SELECT id, number, administrative, epoch FROM experiments WHERE name = ?"
 SELECT_ROWS = f"SELECT {DECISION} FROM {DECISIONS} WHERE d.experiment = ? ORDER BY d.state, d.id"
 
 
@@ -61,6 +60,8 @@ class SQLStore(ABC):
 class SQLTransaction(PruningTransaction):
     """A transaction on a connection. The store opens the connection and commits."""
 
+    SELECT_HEAD = "SELECT id, number, administrative, epoch FROM experiments WHERE name = ?"
+
     def create(self) -> None:
         sql = insertion("experiments", "name, number, administrative, epoch") + IGNORE
         self._execute_many(sql, [[self.name, 0, 0, 0]])
@@ -68,7 +69,7 @@ class SQLTransaction(PruningTransaction):
 
     def load(self) -> None:
         """Read the experiment's head."""
-        self.set_head(self._fetch(SELECT_HEAD, [self.name]))
+        self.set_head(self._fetch(self.SELECT_HEAD, [self.name]))
 
     def set_head(self, found: Iterable[Any]) -> None:
         """Set the head from the result of SELECT_HEAD, which has at most one row."""

@@ -14,7 +14,7 @@ from maillard.decisions.events import Event
 from maillard.decisions.stores import sql_rows
 from maillard.decisions.stores.contract import ChainRows, Head
 from maillard.decisions.stores.sql_rows import DECISION, DECISIONS, EVENT, LINK, NEW_DECISION, REWARD
-from maillard.decisions.stores.vectors import Vector, vector_of
+from maillard.decisions.stores.vectors import Vector, WrittenVectors, vector_of
 
 _T = TypeVar("_T")
 SELECT_LAST_LINK = f"SELECT {LINK} FROM links WHERE experiment = ? ORDER BY number DESC LIMIT 1"
@@ -43,11 +43,15 @@ class ChainTransaction(ABC):
     connection: Any
     now: int
     head: Head | None
+    last: tuple[int, bytes] | None = None
+    "The number and the hash of the last link, if the database does not compute hashes itself."
     experiment: int
     "The experiment's id in the database."
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, written: WrittenVectors) -> None:
         self.name = name
+        self.written = written
+        self._vectors: dict[tuple[int, int], Vector] = {}
         self.commit = Commit()
         "The records of the chained rows that were added."
 
@@ -106,22 +110,33 @@ class ChainTransaction(ABC):
 
     def _prepare_decisions(self, rows: Sequence[Decision]) -> tuple[list[tuple[Any, ...]], list[bytes]]:
         """Add the distributions of decisions; return the rows of the decisions and their records."""
-        made, records, vectors = [], [], dict[tuple[int, int], Vector]()
-        for row, seal in zip(rows, chain.new_seals(rows), strict=True):
-            vector = vector_of(row.eligible, row.log_probabilities)
-            vectors[row.state, vector.variant] = vector
+        made, records, new = [], [], dict[tuple[int, int], Vector]()
+        for row in rows:
+            vector, seal = vector_of(row.eligible, row.log_probabilities), chain.new_seal(row)
+            place = row.state, vector.variant
+            if place not in self._vectors:
+                self._vectors[place] = vector
+                if not self.written.has_vector(self.experiment, *place):
+                    new[place] = vector
             made.append((*sql_rows.write_decision(row, seal, vector), self.experiment))
             records.append(chain.decision_record(row, seal, vector.digest))
-        mine = self.experiment
-        lists = {each.arms: (mine, each.arms, each.names) for each in vectors.values()}
-        self._add_vectors(
-            list(lists.values()), [(mine, *place, each.arms, each.data) for place, each in vectors.items()]
-        )
+        if new:
+            mine = self.experiment
+            lists = {each.arms: (mine, each.arms, each.names) for each in new.values()}
+            unknown = [row for arms, row in lists.items() if not self.written.has_list(mine, arms)]
+            vectors = [(mine, *place, each.arms, each.data) for place, each in new.items()]
+            self._add_vectors(unknown, vectors)
         return made, records
 
     def _add_vectors(self, arm_lists: Sequence[Sequence[Any]], vectors: Sequence[Sequence[Any]]) -> None:
-        self._execute_many(ADD_ARM_LIST, arm_lists)
+        if arm_lists:
+            self._execute_many(ADD_ARM_LIST, arm_lists)
         self._execute_many(ADD_VECTOR, vectors)
+
+    def note_commit(self) -> None:
+        """Remember, after the commit, which distributions need not be written again."""
+        if self._vectors:
+            self.written.add(self.experiment, self._vectors)
 
     def reward_events(self, ids: Iterable[str]) -> dict[str, list[RewardEvent]]:
         sql = f"SELECT {REWARD}, late FROM rewards WHERE decision {self.IN} ORDER BY arrived, event"
@@ -159,14 +174,13 @@ class ChainTransaction(ABC):
     def write_link(self) -> None:
         """Add a link for the rows added so far."""
         if self.commit:
-            last = self.last_link()
-            link = self.next_link((last.number, last.hash) if last else None)
-            self._execute_many(ADD_LINK, [(self.experiment, *link)])
-            self.commit = Commit()
+            self._execute_many(ADD_LINK, [(self.experiment, *self.next_link())])
 
-    def next_link(self, last: tuple[int, bytes] | None) -> Link:
-        """The link of this transaction's rows, given the number and the hash of the last link."""
-        return self.commit.link(last, self.now, self.head.number if self.head else 0)
+    def next_link(self) -> Link:
+        """The link of the rows added since the last one."""
+        link = self.commit.link(self.last, self.now)
+        self.commit, self.last = Commit(), (link.number, link.hash)
+        return link
 
     def last_link(self) -> Link | None:
         rows = self._fetch(SELECT_LAST_LINK, [self.experiment])
@@ -181,9 +195,8 @@ class ChainTransaction(ABC):
         sql = f"SELECT {DECISION} FROM {DECISIONS} WHERE d.experiment = ? AND d.id {self.IN}"
         rows = self._fetch(sql, [self.experiment, self._list(decisions)])
         made = {row[0]: (sql_rows.read_decision(row, self.name), row[15]) for row in rows}
-        first, last = links[0].first_event, links[-1].first_event + links[-1].events
         sql = f"SELECT {EVENT} FROM events WHERE experiment = ? AND number >= ? AND number < ?"
-        events = {row[0]: tuple(row) for row in self._fetch(sql, [self.experiment, first, last])}
+        events = {row[0]: tuple(row) for row in self._fetch(sql, [self.experiment, *events_of(links)])}
         return ChainRows(made, events, self.reward_events(rewards))
 
 
@@ -192,6 +205,14 @@ def ids_of(links: Iterable[Link]) -> tuple[list[str], list[str]]:
     decisions = [each for link in links for each in chain.id_texts(link.decisions)]
     rewards = [each for link in links for each in chain.id_texts(link.rewards, chain.REWARD_KEY_SIZE)]
     return decisions, rewards
+
+
+def events_of(links: Iterable[Link]) -> tuple[int, int]:
+    """The number of the first event of some links, and of the first event after them."""
+    with_events = [link for link in links if link.events]
+    if not with_events:
+        return 0, 0
+    return with_events[0].first_event, with_events[-1].first_event + with_events[-1].events
 
 
 def grouped(rows: Iterable[_T], key: Callable[[_T], str]) -> dict[str, list[_T]]:

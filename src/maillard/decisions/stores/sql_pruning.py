@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from maillard.decisions import chain
 from maillard.decisions.chain import Link
 from maillard.decisions.events import TallyUpdate
 from maillard.decisions.stores import sql_rows
-from maillard.decisions.stores.sql_chain import ChainTransaction, grouped, ids_of
+from maillard.decisions.stores.sql_chain import ChainTransaction, events_of, grouped, ids_of
 from maillard.decisions.stores.sql_rows import EVENT
 
 
 class PruningTransaction(ChainTransaction):
     """A transaction that can remove the first commits of a chain."""
+
+    def _longer_timeout(self) -> AbstractContextManager[None]:
+        """Allow more time for statements that read every row, if the database has a time limit."""
+        return nullcontext()
 
     def updates(self, ids: Iterable[str]) -> dict[str, list[TallyUpdate]]:
         sql = f"SELECT {EVENT} FROM events WHERE decision {self.IN} ORDER BY number"
@@ -24,11 +29,13 @@ class PruningTransaction(ChainTransaction):
         kept = "SELECT 1 FROM decisions WHERE decisions.id = events.decision AND decisions.state >= ?"
         among = f"experiment = ? AND number > ? AND decision IS NOT NULL AND NOT EXISTS ({kept})"
         sql = f"SELECT {EVENT} FROM events WHERE {among} ORDER BY number"
-        return [sql_rows.read_update(row) for row in self._fetch(sql, [self.experiment, base, base])]
+        with self._longer_timeout():
+            return [sql_rows.read_update(row) for row in self._fetch(sql, [self.experiment, base, base])]
 
     def count_earlier_states(self, number: int) -> int:
         sql = "SELECT count(*) FROM decisions WHERE experiment = ? AND state < ?"
-        return int(self._fetch(sql, [self.experiment, number])[0][0])
+        with self._longer_timeout():
+            return int(self._fetch(sql, [self.experiment, number])[0][0])
 
     def remove_links(self, links: Sequence[Link], base: int) -> None:
         mine = self.experiment
@@ -48,10 +55,10 @@ class PruningTransaction(ChainTransaction):
         self._execute_many(f"DELETE FROM assignments WHERE {place}", assigned)
         sql = f"DELETE FROM decisions WHERE experiment = ? AND id {self.IN}"
         self._execute_many(sql, [(mine, self._list(decisions))])
-        last = min(links[-1].first_event + links[-1].events - 1, base)
+        first, end = events_of(links)
         within = "experiment = ? AND number >= ? AND number <= ?"
         sql = f"DELETE FROM events WHERE {within} AND decision IS NOT NULL"
-        self._execute_many(sql, [(mine, links[0].first_event, last)])
+        self._execute_many(sql, [(mine, first, min(end - 1, base))])
         sql = f"DELETE FROM links WHERE {within}"
         self._execute_many(sql, [(mine, links[0].number, links[-1].number)])
 

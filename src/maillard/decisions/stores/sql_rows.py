@@ -102,12 +102,12 @@ def read_decision(row: Sequence[Any], experiment: str) -> Decision:
     identifier, time, unit, arm, log, eligible, logs, *rest = row
     version, formula, state, epoch, cold, key, position, origin, _, names, data = rest
     try:
-        if names is not None and data is not None:
+        if names is not None and data is not None and not eligible and not logs:
             arms, log_probabilities = read_vector(names, data)
-        elif eligible:
+        elif eligible and data is None:
             arms, log_probabilities = read_arms(eligible), _read_logs(logs)
         else:
-            raise ValueError("a distribution in the table vectors")  # noqa: TRY301  # like other damage
+            raise ValueError("one distribution, in the table vectors")  # noqa: TRY301  # like other damage
     except (ValueError, RecursionError) as error:
         raise InvalidLog(f"decisions, row {identifier}", names or eligible, str(error)) from None
     if arm not in arms or len(arms) != len(log_probabilities):

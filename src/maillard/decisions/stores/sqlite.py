@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from maillard.decisions.forks import quiesce_during_fork
-from maillard.decisions.stores import schema
+from maillard.decisions.stores import schema, sqlite_files
 from maillard.decisions.stores.contract import Row
 from maillard.decisions.stores.sql import SELECT_ROWS, SQLStore, SQLTransaction
-from maillard.decisions.stores.sqlite_files import WriteAheadLog, create_private, log_path, open_read_only
+from maillard.decisions.stores.sqlite_transaction import SQLiteTransaction
+from maillard.decisions.stores.vectors import WrittenVectors
 from maillard.decisions.timestamps import system_clock
 from maillard.errors import InvalidLog, InvalidValue, MaillardError, Unavailable
 
@@ -30,7 +29,6 @@ _COLUMN_TYPES = {
 }
 _CHECKPOINT_BYTES = 4 << 20  # of the write-ahead log; SQLite's default is 1,000 pages of 4 KiB
 _CHECKPOINT_COMMITS = 250
-_MAX_ROWS = 64  # in one statement
 
 
 _inherited: dict[Path, Any] = {}  # connections of the parent process; a child must not even close them
@@ -45,6 +43,8 @@ class SQLiteStore(SQLStore):
 
     group_commits = True
     concurrent_decisions = False  # one writer at a time
+    _writer: Any
+    _wal_file: sqlite_files.WriteAheadLog | None
 
     def __init__(
         self,
@@ -62,13 +62,12 @@ class SQLiteStore(SQLStore):
             raise MaillardError(f"a log requires SQLite 3.37 or newer; this Python has {found}")
         self.where = str(path)
         self._create = create and not read_only
-        self._path = log_path(self.where, create=self._create)
+        self._path = sqlite_files.log_path(self.where, create=self._create)
         self._name = str(self._path)
         self._commits = self._size = 0  # commits since the last checkpoint; size of the write-ahead log then
         self._timeout, self._clock = timeout, clock or system_clock
         self._connect = connect or self._open
         self._synchronous, self._read_only = synchronous, read_only
-        self._writer: Any = None
         self._shared = False
         self._file: tuple[int, int] | None = None  # device and inode, once it exists
         self.renew()
@@ -113,13 +112,14 @@ class SQLiteStore(SQLStore):
         """In a child: create new locks. If the file could not be closed, the child must not use it."""
         if self._shared:
             _inherited[self._path.resolve()] = self._writer, self._readers
-        self._writer, self._lock = None, threading.RLock()
+        self._forget_writer()
+        self._lock = threading.RLock()
         self._readers: set[tuple[int, Any]] = set()  # threads and their connections
         self._readers_changed, self._forking = threading.Condition(), False
 
     def _open(self, path: str) -> sqlite3.Connection:
         if self._create:
-            create_private(path)
+            sqlite_files.create_private(path)
         return sqlite3.connect(
             path, timeout=self._timeout, isolation_level=None, check_same_thread=False, cached_statements=256
         )
@@ -146,14 +146,18 @@ class SQLiteStore(SQLStore):
             connection = self._open_connection()
             try:
                 self._prepare(connection)
-                self._wal_file = WriteAheadLog(self._path)
+                self._wal_file = sqlite_files.WriteAheadLog(self._path)
             except BaseException:
                 connection.close()
                 raise
-            self._writer = connection
+            self._writer, self._written = connection, WrittenVectors()
             found = self._path.stat()
             self._file, self._create = (found.st_dev, found.st_ino), False
         return self._writer
+
+    def _forget_writer(self) -> None:
+        """The next transaction opens a new connection."""
+        self._writer = self._wal_file = None
 
     def _prepare(self, connection: Any) -> None:
         """Set up the connection, and create or migrate the tables if necessary."""
@@ -197,9 +201,10 @@ class SQLiteStore(SQLStore):
     def transaction(self, experiment: str, **_options: bool) -> Iterator[SQLTransaction]:
         """Begin a transaction, which is always exclusive: it takes the write lock at its start."""
         with self._committed() as connection:
-            transaction = SQLiteTransaction(connection, experiment, self._clock())
+            transaction = SQLiteTransaction(connection, experiment, self._clock(), self._written)
             yield transaction
             transaction.write_link()
+        transaction.note_commit()
 
     @contextmanager
     def together(self, keys: Mapping[str, Collection[str]]) -> Iterator[Mapping[str, SQLTransaction]]:
@@ -207,9 +212,11 @@ class SQLiteStore(SQLStore):
         from maillard.decisions.stores.shared_commits import begin_parts
 
         with self._committed() as connection:
-            parts, new = begin_parts(connection, self._clock(), keys)
+            parts, new = begin_parts(connection, self._clock(), keys, self._written)
             yield parts
             new.write(parts.values())
+        for part in parts.values():
+            part.note_commit()
 
     @contextmanager
     def _committed(self) -> Iterator[Any]:
@@ -220,7 +227,10 @@ class SQLiteStore(SQLStore):
                     connection.execute("BEGIN IMMEDIATE")
                 finally:
                     self._check_wal(connection)  # if it has begun, no other process can write now
+                # A newer maillard may have migrated the tables since the connection was opened.
+                schema.check_version(*connection.execute("PRAGMA user_version").fetchone())
                 yield connection
+                self._check_wal(connection)
                 connection.execute("COMMIT")
             except BaseException:
                 self._roll_back(connection)
@@ -228,14 +238,16 @@ class SQLiteStore(SQLStore):
             self._checkpoint_if_due(connection, self._check_wal(connection))
 
     def _check_wal(self, connection: Any) -> int:
-        """Return the size of the write-ahead log. Raise Unavailable if it was removed or replaced."""
+        """Return the size of the write-ahead log. Raise Unavailable if a file was removed or replaced."""
+        if self._wal_file is None:  # the transaction itself has closed the log
+            return 0
         size = self._wal_file.size()
         if size is not None:
             return size
         self._roll_back(connection)
-        problem, advice = "the write-ahead log was removed or replaced", "try again"
+        problem, advice = "the write-ahead log or its -shm file was removed or replaced", "try again"
         if self._wal_file.rescue(connection, self._open_connection):
-            self._writer = None  # the next transaction opens the new file
+            self._forget_writer()
         else:
             advice = "try again when no other program reads the log"
         raise self._unavailable(problem, advice)
@@ -265,8 +277,8 @@ class SQLiteStore(SQLStore):
         try:
             if connection.in_transaction:  # SQLite may have ended it, for example because the disk is full
                 connection.execute("ROLLBACK")
-        except Exception:  # noqa: BLE001  # the next transaction opens a new connection
-            self._writer = None
+        except Exception:  # noqa: BLE001
+            self._forget_writer()
             connection.close()
 
     @contextmanager
@@ -274,7 +286,8 @@ class SQLiteStore(SQLStore):
         """Begin a read-only transaction."""
         with self._reader() as connection:
             connection.execute("BEGIN")
-            yield SQLiteTransaction(connection, experiment, self._clock())
+            schema.check_version(*connection.execute("PRAGMA user_version").fetchone())
+            yield SQLiteTransaction(connection, experiment, self._clock(), WrittenVectors())
 
     @contextmanager
     def _reader(self) -> Iterator[Any]:
@@ -282,12 +295,16 @@ class SQLiteStore(SQLStore):
             with self._readers_changed:
                 self._readers_changed.wait_for(lambda: not self._forking)
                 connection = self._open_connection()
+                memory = sqlite_files.shared_memory(self._path)
                 reader = threading.get_ident(), connection
                 self._readers.add(reader)
             try:
                 yield connection
+                if not memory.in_place:  # other processes did not know what this one was reading
+                    raise self._unavailable("the -shm file was removed or replaced")
             finally:
                 connection.close()
+                del memory  # an error that someone keeps has references to local variables
                 with self._readers_changed:
                     self._readers.discard(reader)
                     self._readers_changed.notify_all()
@@ -300,7 +317,7 @@ class SQLiteStore(SQLStore):
             )
         self._check_file()  # SQLite would create a missing file
         if self._read_only:
-            return open_read_only(self._path, timeout=self._timeout, isolation_level=None)
+            return sqlite_files.open_read_only(self._path, timeout=self._timeout, isolation_level=None)
         return self._connect(self._name)
 
     def rows(self, experiment: str) -> Iterator[Row]:
@@ -328,7 +345,7 @@ class SQLiteStore(SQLStore):
         with self._lock:
             if self._writer is not None:
                 self._writer.close()
-                self._writer = None
+                self._forget_writer()
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
@@ -339,56 +356,3 @@ class SQLiteStore(SQLStore):
                 allowed = "a log of decisions (this file is no SQLite database)"
                 raise InvalidLog("log", self.where, allowed) from None
             raise self._unavailable(str(error), "try again when the file can be used") from error
-
-
-@lru_cache(maxsize=1024)
-def _for_row_count(statement: str, size: int) -> str:
-    """Turn an INSERT of one row into an INSERT of `size` rows."""
-    start, rest = statement.rsplit("VALUES ", 1)
-    values, conflict, clause = rest.partition(" ON CONFLICT")
-    return f"{start}VALUES {', '.join([values] * size)}{conflict}{clause}"
-
-
-class SQLiteTransaction(SQLTransaction):
-    """A transaction on a SQLite connection. `head` is the result of SELECT_HEAD, if it is known."""
-
-    connection: sqlite3.Connection
-    IN = "IN (SELECT value FROM json_each(?))"
-
-    def __init__(self, connection: Any, name: str, now: int, head: Sequence[Any] | None = None) -> None:
-        super().__init__(name)
-        self.connection, self.now = connection, now
-        if head is None:
-            self.load()
-        else:
-            self.set_head(head)
-
-    @staticmethod
-    def _list(values: Iterable[str]) -> Any:
-        return json.dumps(list(values))
-
-    def _fetch(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
-        return self.connection.execute(statement, parameters).fetchall()
-
-    def _execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        # Every step of a statement releases the interpreter lock and competes with other threads to get it
-        # back. One statement with many rows has fewer steps.
-        if " VALUES " in statement:
-            self._insert(statement, rows, "")
-        else:
-            self.connection.executemany(statement, rows)
-
-    def _insert(self, statement: str, rows: Sequence[Sequence[Any]], clause: str) -> list[Any]:
-        found: list[Any] = []
-        start = 0
-        while start < len(rows):
-            # Sizes are powers of two, so that few different statements are prepared and cached.
-            chunk = rows[start : start + min(_MAX_ROWS, 1 << (len(rows) - start).bit_length() - 1)]
-            start += len(chunk)
-            sql = _for_row_count(statement, len(chunk)) + clause
-            found += self.connection.execute(sql, [value for row in chunk for value in row]).fetchall()
-        return found
-
-    def _execute_counted(self, statement: str, parameters: Sequence[Any]) -> int:
-        self.connection.execute(statement, parameters)
-        return int(self._fetch("SELECT changes()")[0][0])

@@ -1,4 +1,4 @@
-"""The files of a SQLite log: paths, read-only access, and whether the write-ahead log is still the same."""
+"""The files of a SQLite log: paths, read-only access, and whether their names still belong to them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 from maillard.decisions.stores.schema import missing_tables
 from maillard.errors import InvalidLog
@@ -67,39 +68,78 @@ def _connect_read_only(path: Path, **options: Any) -> sqlite3.Connection:
     return connection
 
 
-class WriteAheadLog:
-    """The write-ahead log of an open connection.
+def _identity(path: str) -> tuple[tuple[int, int] | None, int]:
+    """The device and the inode of a file, and its size in bytes; None and 0 if there is no file."""
+    try:
+        found = os.stat(path)  # noqa: PTH116  # a Path takes three times as long
+    except OSError:
+        return None, 0
+    return (found.st_dev, found.st_ino), found.st_size
 
-    SQLite deletes this file only when the last connection of all processes closes. If it disappears or
-    becomes another file before, someone has removed it. What the connection commits then goes to a file
-    without a name, which ends with the connection.
+
+class SharedMemory:
+    """The -shm file that the connections of this process use, which has the locks of all processes.
+
+    The first connection opens it, later ones share it, and the last one closes it. If the file disappears or
+    becomes another file before, new processes use another one. Processes with different locks write at the
+    same time, and overwrite each other's commits.
+    """
+
+    def __init__(self, database: str) -> None:
+        self._path = f"{database}-shm"
+        self._file: tuple[int, int] | None = None
+
+    def use(self) -> None:
+        """Set the file that is used. The first connection that writes calls this after opening it."""
+        if self._file is None:
+            self._file, _ = _identity(self._path)
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the path still names the file that is used, as far as is known."""
+        return self._file is None or self._file == _identity(self._path)[0]
+
+
+# By the device and the inode of the database, as in SQLite.
+_shared_memory: WeakValueDictionary[tuple[int, int] | None, SharedMemory] = WeakValueDictionary()
+
+
+def shared_memory(database: Path) -> SharedMemory:
+    """The shared memory of a log in this process. Whoever opens a connection keeps it until it is closed."""
+    name = str(database)
+    return _shared_memory.setdefault(_identity(name)[0], SharedMemory(name))
+
+
+class WriteAheadLog:
+    """The write-ahead log of an open connection, and its shared memory.
+
+    SQLite deletes these files only when the last connection of all processes closes. If one disappears or
+    becomes another file before, someone has removed it. Without its name, a write-ahead log ends with the
+    connection.
     """
 
     def __init__(self, database: Path) -> None:
         self._path = f"{database}-wal"
-        self._file, _ = self._stat()
-
-    def _stat(self) -> tuple[tuple[int, int] | None, int]:
-        """The device and the inode of the file, and its size in bytes; None and 0 if there is no file."""
-        try:
-            found = os.stat(self._path)  # noqa: PTH116  # a Path takes three times as long
-        except OSError:
-            return None, 0
-        return (found.st_dev, found.st_ino), found.st_size
+        self._file, _ = _identity(self._path)
+        self._shared_memory = shared_memory(database)
+        self._shared_memory.use()
 
     def size(self) -> int | None:
-        """The size in bytes, or None if the file was removed or replaced."""
-        file, size = self._stat()
-        return size if file is not None and file == self._file else None
+        """The size in bytes, or None if one of the files was removed or replaced."""
+        file, size = _identity(self._path)
+        in_place = file is not None and file == self._file and self._shared_memory.in_place
+        return size if in_place else None
 
     def rescue(self, connection: Any, connect: Callable[[], Any]) -> bool:
-        """Close the connection, after copying what it committed into the database.
+        """Close the connection, after copying what it committed into the database, if necessary.
 
         Returns False, and leaves the connection open, while other connections prevent the copy. If another
         process has written to the new file, that process has made the copy, and a second one would be wrong.
         """
-        _, size = self._stat()
-        if size:
+        file, size = _identity(self._path)
+        if file == self._file:
+            pass  # only the shared memory is gone: SQLite reads the write-ahead log when it makes another one
+        elif size:
             # The last connection to close makes a copy. So another connection, to the new file, closes last.
             with suppress(sqlite3.Error), closing(connect()) as another:
                 another.execute("SELECT count(*) FROM sqlite_master").fetchall()

@@ -7,6 +7,7 @@ import math
 import sys
 import zlib
 from array import array
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -32,6 +33,35 @@ class Vector(NamedTuple):
     "The names of the arms, in JSON."
     data: bytes
     "The log probabilities as little-endian doubles, compressed if that is shorter."
+
+
+class WrittenVectors:
+    """What a connection has committed and need not write again: lists of arms, vectors of the latest states.
+
+    It belongs to a connection. When a connection is opened again, the tables may be those of a backup.
+    """
+
+    def __init__(self) -> None:
+        self._lists: set[tuple[int, int]] = set()
+        self._latest: dict[int, tuple[int, frozenset[int]]] = {}
+
+    def has_list(self, experiment: int, arms: int) -> bool:
+        """Whether a list of arms was committed."""
+        return (experiment, arms) in self._lists
+
+    def has_vector(self, experiment: int, state: int, variant: int) -> bool:
+        """Whether a vector was committed."""
+        latest = self._latest.get(experiment)
+        return latest is not None and latest[0] == state and variant in latest[1]
+
+    def add(self, experiment: int, vectors: Mapping[tuple[int, int], Vector]) -> None:
+        """Note what was committed."""
+        for (state, variant), vector in vectors.items():
+            self._lists.add((experiment, vector.arms))
+            last, variants = self._latest.get(experiment, (0, frozenset[int]()))
+            if state >= last and variant not in variants:
+                same = variants if state == last and len(variants) < _MAX_RECENT else frozenset[int]()
+                self._latest[experiment] = state, same | {variant}
 
 
 _recent: dict[int, tuple[tuple[str, ...], tuple[float, ...], Vector]] = {}

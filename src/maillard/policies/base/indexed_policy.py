@@ -6,9 +6,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.array_types import Floats
+from maillard.array_types import Bools, Floats
 from maillard.errors import InvalidValue
-from maillard.policies.base.policy import Policy, ProbabilityKind, as_arm_vector, include_cold_arms
+from maillard.policies.base.arm_matrices import as_arm_matrix, count_arms, warm_arms
+from maillard.policies.base.policy import (
+    Policy,
+    ProbabilityKind,
+    as_arm_vector,
+    include_cold_arms,
+)
 from maillard.policies.numerics.pooled_pulls import pooled_pulls
 
 
@@ -40,6 +46,24 @@ class Indexed(Policy):
             return self._ties(n, s, t, n.size), None
         log = self._ties(n[warm], s[warm], t, n.size) if warm.any() else n[:0]
         return include_cold_arms(warm, log, None)
+
+    def _solve_many(self, n: Floats, s: Floats, t: Floats, eligible: Bools | None) -> Floats | None:
+        warm, k = warm_arms(n, eligible), count_arms(n, eligible)
+        pulls = n if warm is None else np.where(warm, n, 1.0)
+        mean = s / pulls
+        best = mean.max(axis=0) if warm is None else mean.max(axis=0, initial=-np.inf, where=warm)
+        index = as_arm_matrix(self.index(pulls, mean, best, t, k), n.shape)
+        if index is None:
+            return None
+        if warm is None:
+            wins = index == index.max(axis=0)
+            return np.where(wins, -np.log(wins.sum(axis=0)), np.where(np.isnan(index), np.nan, -np.inf))
+        index[~warm] = -np.inf
+        wins = (index == index.max(axis=0)) & warm
+        cold = k - warm.sum(axis=0)
+        log = np.where(wins, np.log1p(-cold / k) - np.log(wins.sum(axis=0)), -np.inf)
+        log[np.isnan(index)] = np.nan
+        return np.where(n > 0 if eligible is None else (n > 0) | ~eligible, log, -np.log(k))
 
     def _ties(self, n: Floats, s: Floats, t: int, k: int) -> Floats:
         with np.errstate(all="ignore"):

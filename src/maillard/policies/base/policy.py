@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Literal, dataclass_transform, overload
 
 import numpy as np
@@ -22,7 +23,7 @@ _FORMULAS = {"leader", "rival", "estimate", "index", "divergence", "upper"}
 # `engine_shape`.
 _DISTRIBUTION_METHODS = {
     "choose", "probabilities", "log_probabilities", "distribution", "indices",
-    "_solve", "_weights", "_ties", "_win",
+    "_solve", "_solve_tally", "_solve_eligible", "_check_use", "_weights", "_ties", "_win",
 }  # fmt: skip
 # Bound on the relative rounding error of a closed form: a few operations, and a divergence that loses a
 # factor 40.
@@ -231,26 +232,52 @@ class Policy:
         """
         raise NotImplementedError
 
+    def _solve_many(self, n: Floats, s: Floats, t: Floats, eligible: Bools | None) -> Floats | None:
+        """Return the log probabilities for many tallies: one row per arm, one column per tally.
+
+        A column is NaN if `_solve` would raise an error. The result is None if a formula cannot do this.
+        """
+        raise NotImplementedError
+
+    @property
+    def solves_many(self) -> bool:
+        """Whether the policy has a `_solve_many` that no subclass made obsolete by another `_solve`."""
+        for base in type(self).__mro__:
+            if "_solve_many" in base.__dict__:
+                return base is not Policy
+            if not _DISTRIBUTION_METHODS.isdisjoint(base.__dict__):
+                break
+        return False
+
     def _check_use(self, tally: Tally) -> None:
         """Raise InvalidValue if the formula is not defined for this tally."""
+        if self.needs_horizon and getattr(self, "horizon", None) is None:
+            raise InvalidValue(f"{self.name}: horizon", None, "the number of rounds, as in horizon=20000")
         n, s = tally.pulls, tally.sums
-        if self.requires_binary_rewards and (invalid := s != np.floor(s)).any():
-            arm = int(np.argmax(invalid))
-            raise InvalidValue(f"{self.name}: sums[{arm}]", float(s[arm]), "rewards 0 and 1, so whole sums")
-        if self.requires_positive_rewards and (invalid := (n > 0) & (s <= 0)).any():
-            arm = int(np.argmax(invalid))
-            raise InvalidValue(f"{self.name}: sums[{arm}]", float(s[arm]), "rewards > 0")
+        for rule, bad in self._broken_rules(n, s):
+            if bad.any():
+                arm = int(np.argmax(bad))
+                where, allowed = f"{self.name}: sums[{arm}]", rule
+                if rule == "support":
+                    low, high = self.support
+                    allowed = f"rewards from {low:g} to {high:g}, so" if high < np.inf else "rewards >= 0, so"
+                    allowed += f" {low * n[arm]:g} <= sum" + (
+                        f" <= {high * n[arm]:g}" if high < np.inf else ""
+                    )
+                    where = f"{where} over {n[arm]} pulls"
+                raise InvalidValue(where, float(s[arm]), allowed)
+
+    def _broken_rules(self, n: Any, s: Any) -> Iterator[tuple[str, Bools]]:
+        """Yield each rule for rewards, with where pulls n and sums s break it. Elementwise."""
+        if self.requires_binary_rewards:
+            yield "rewards 0 and 1, so whole sums", s != np.floor(s)
+        if self.requires_positive_rewards:
+            yield "rewards > 0", (n > 0) & (s <= 0)
         low, high = self.support
-        if low == -np.inf and high == np.inf:
-            return
-        # Sums are rounded once, so a sum of values in [low, high] cannot leave [low n, high n].
-        bad = (n > 0) & ((s < (low * n if low else 0.0)) | (s > (high * n if high < np.inf else high)))
-        if bad.any():
-            arm = int(np.argmax(bad))
-            allowed = f"rewards from {low:g} to {high:g}, so" if high < np.inf else "rewards >= 0, so"
-            limit = f"{low * n[arm]:g} <= sum" + (f" <= {high * n[arm]:g}" if high < np.inf else "")
-            where = f"{self.name}: sums[{arm}] over {n[arm]} pulls"
-            raise InvalidValue(where, float(s[arm]), f"{allowed} {limit}")
+        if low > -np.inf or high < np.inf:
+            # Sums are rounded once, so a sum of values in [low, high] cannot leave [low n, high n].
+            least, most = low * n if low else 0.0, high * n if high < np.inf else high
+            yield "support", (n > 0) & ((s < least) | (s > most))
 
 
 def sample_arms(probabilities: Floats, rng: np.random.Generator, size: int) -> Indices:
@@ -271,6 +298,11 @@ def as_arm_vector(field: str, value: Any, k: int) -> Floats:
         return np.broadcast_to(np.asarray(value, np.float64), (k,)).copy()
     except (TypeError, ValueError):
         raise InvalidValue(field, value, f"{k} numbers, one per arm, or a single number") from None
+
+
+def exact_sums(values: Floats) -> Floats:
+    """Return the sums over arms, rounded once; of a vector, or of each column of a matrix."""
+    return np.array([math.fsum(column) for column in np.atleast_2d(values.T).tolist()])
 
 
 def rounding_error(log: Floats) -> Floats:

@@ -6,9 +6,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.array_types import Floats
+from maillard.array_types import Bools, Floats
 from maillard.errors import InvalidValue
-from maillard.policies.base.policy import Policy, ProbabilityKind, as_arm_vector, log_normalise
+from maillard.policies.base.arm_matrices import as_arm_matrix, warm_arms
+from maillard.policies.base.policy import (
+    Policy,
+    ProbabilityKind,
+    as_arm_vector,
+    log_normalise,
+)
 
 
 class Sampled(Policy):
@@ -57,6 +63,28 @@ class Sampled(Policy):
             where = f"{self.name}: log weight of arm {arm}"
             raise InvalidValue(where, float(weights[arm]), "a number < inf")
         return log, None
+
+    def _solve_many(self, n: Floats, s: Floats, t: Floats, eligible: Bools | None) -> Floats | None:
+        warm = warm_arms(n, eligible)
+        pulls = n if warm is None else np.where(warm, n, 1.0)
+        mean = self.estimate(pulls, s)
+        if np.shape(mean) != n.shape:
+            return None
+        known = mean if warm is None else np.where(warm, mean, -np.inf)
+        best = known.max(axis=0)
+        weights = as_arm_matrix(self.rival(pulls, mean, best, t), n.shape)
+        if weights is None:
+            return None
+        leads = np.flatnonzero(known == best)
+        weights.reshape(-1)[leads] = self.leader(pulls.reshape(-1)[leads], t[leads % t.size])
+        if warm is not None:
+            weights[~warm] = 0.0
+        if eligible is not None:
+            weights[~eligible] = -np.inf
+        weights -= weights.max(axis=0)
+        # A sum over contiguous numbers has the same order of additions as that of a single tally.
+        weights -= np.log(np.exp(weights).T.copy().sum(axis=1))
+        return weights
 
     def _weights(self, n: Floats, s: Floats, t: int) -> Floats:
         mean = self.estimate(n, s)

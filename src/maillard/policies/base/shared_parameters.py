@@ -13,7 +13,6 @@ from maillard.errors import InvalidValue
 from maillard.policies.base.parameters import check_range, choice, real, whole
 from maillard.policies.base.policy import Policy
 from maillard.policies.numerics.families import FAMILIES
-from maillard.tally import Tally
 
 # These limits keep every formula within the range of floats.
 _positive = functools.partial(real, above=0, at_most=1e100, min_magnitude=1e-100)
@@ -73,11 +72,6 @@ class KnownHorizon(Policy):
     @property
     def needs_horizon(self) -> bool:
         return True
-
-    def _check_use(self, tally: Tally) -> None:
-        if self.horizon is None and self.needs_horizon:
-            raise InvalidValue(f"{self.name}: horizon", None, "the number of rounds, as in horizon=20000")
-        super()._check_use(tally)
 
 
 class ScaledWidth(Policy):

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from maillard import wire_schema as wire
+from maillard.decisions.call_arguments import check_request
 from maillard.decisions.choosing import Repeated
-from maillard.decisions.configuration import check_request
 from maillard.decisions.decision import Decision
 from maillard.decisions.identifiers import check_id
 from maillard.decisions.timestamps import from_microseconds

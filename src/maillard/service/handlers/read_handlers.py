@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-import shutil
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 
 from maillard import wire_schema as wire
 from maillard.decisions.outcomes import Outcomes
@@ -18,6 +15,7 @@ from maillard.service import jobs
 from maillard.service.experiment_registry import OpenExperiment
 from maillard.service.handlers.request_context import RequestContext, status_of
 from maillard.service.http_responses import HttpResponse
+from maillard.service.log_export import LogExport
 
 Bounds = Sequence[tuple[float | None, float | None]]
 
@@ -133,13 +131,7 @@ async def verify(context: RequestContext) -> HttpResponse:
 async def export(context: RequestContext) -> HttpResponse:
     """Return the log of an experiment as a Parquet file."""
     name = (await context.experiment()).bandit.experiment
-    folder = Path(tempfile.mkdtemp(prefix="maillard-export-"))
-    try:
-        await context.service.worker.run(jobs.export, name, str(folder / "log.parquet"))
-        opened = await context.service.experiments.run(lambda: (folder / "log.parquet").open("rb"))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)  # an open file can still be read
+    stream = await LogExport.start(context.service, name)
     file_name = re.sub(r"[^A-Za-z0-9._-]", "_", name) + ".parquet"
     headers = ((b"content-disposition", f'attachment; filename="{file_name}"'.encode()),)
-    stream = context.service.read_chunks(opened)
     return HttpResponse(200, b"", headers, b"application/vnd.apache.parquet", stream=stream)

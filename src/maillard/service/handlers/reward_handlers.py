@@ -8,9 +8,8 @@ import msgspec
 
 from maillard import wire_schema as wire
 from maillard.decisions.configuration import check_reward_event
-from maillard.decisions.decision import RewardEvent
+from maillard.decisions.decision import Outcome, RewardEvent
 from maillard.decisions.identifiers import check_id
-from maillard.decisions.ledger import Outcome
 from maillard.decisions.reward_rule import Reward
 from maillard.errors import Conflict, InvalidLog, InvalidValue, MaillardError
 from maillard.service.experiment_registry import OpenExperiment

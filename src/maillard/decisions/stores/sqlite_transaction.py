@@ -1,0 +1,91 @@
+"""A transaction on a SQLite connection."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any
+
+from maillard.decisions.stores.sql import SQLTransaction
+from maillard.decisions.stores.vectors import WrittenVectors
+
+_MAX_ROWS = 64  # in one statement
+
+
+@lru_cache(maxsize=1024)
+def _for_row_count(statement: str, size: int) -> str:
+    """Turn an INSERT of one row into an INSERT of `size` rows."""
+    start, rest = statement.rsplit("VALUES ", 1)
+    values, conflict, clause = rest.partition(" ON CONFLICT")
+    return f"{start}VALUES {', '.join([values] * size)}{conflict}{clause}"
+
+
+# The heads of some experiments, with the number and the hash of the last link of each.
+SELECT_HEADS = """
+SELECT e.name, l.number, l.hash, e.id, e.number, e.administrative, e.epoch
+FROM experiments e LEFT JOIN links l
+    ON l.experiment = e.id AND l.number = (SELECT max(number) FROM links WHERE experiment = e.id)
+WHERE e.name """
+
+
+class SQLiteTransaction(SQLTransaction):
+    """A transaction on a SQLite connection. `head` is the result of SELECT_HEADS, if it is known."""
+
+    SELECT_HEAD = SELECT_HEADS + "= ?"
+
+    connection: sqlite3.Connection
+    IN = "IN (SELECT value FROM json_each(?))"
+
+    def __init__(
+        self,
+        connection: Any,
+        name: str,
+        now: int,
+        written: WrittenVectors,
+        head: Sequence[Any] | None = None,
+    ) -> None:
+        super().__init__(name, written)
+        self.connection, self.now = connection, now
+        if head is None:
+            self.load()
+        else:
+            self.set_head(head)
+
+    def set_head(self, found: Iterable[Any]) -> None:
+        """Set the head, and the last link, from the result of SELECT_HEADS."""
+        for _, number, hashed, *head in found:
+            self.last = None if number is None else (number, hashed)
+            return super().set_head([head])
+        return super().set_head([])
+
+    @staticmethod
+    def _list(values: Iterable[str]) -> Any:
+        return json.dumps(list(values))
+
+    def _fetch(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        return self.connection.execute(statement, parameters).fetchall()
+
+    def _execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        # Every step of a statement releases the interpreter lock and competes with other threads to get it
+        # back. One statement with many rows has fewer steps.
+        if " VALUES " in statement:
+            self._insert(statement, rows, "")
+        else:
+            self.connection.executemany(statement, rows)
+
+    def _insert(self, statement: str, rows: Sequence[Sequence[Any]], clause: str) -> list[Any]:
+        found: list[Any] = []
+        start = 0
+        while start < len(rows):
+            # Sizes are powers of two, so that few different statements are prepared and cached.
+            chunk = rows[start : start + min(_MAX_ROWS, 1 << (len(rows) - start).bit_length() - 1)]
+            start += len(chunk)
+            sql = _for_row_count(statement, len(chunk)) + clause
+            found += self.connection.execute(sql, [value for row in chunk for value in row]).fetchall()
+        return found
+
+    def _execute_counted(self, statement: str, parameters: Sequence[Any]) -> int:
+        self.connection.execute(statement, parameters)
+        return int(self._fetch("SELECT changes()")[0][0])

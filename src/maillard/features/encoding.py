@@ -1,0 +1,299 @@
+"""`Features`: the declaration of features, and the encoding of a mapping as a row of numbers."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from maillard.array_types import Floats, Ints
+from maillard.errors import InvalidValue, UnknownName
+from maillard.feature_grid import MAX_DIMENSION, STEPS
+from maillard.features.feature_types import (
+    FeatureType,
+    Hashed,
+    Number,
+    plain,
+    text_of,
+    type_from_data,
+    type_of,
+)
+
+_VERSION = 1  # of the encoding: the order of the columns, scaling, rounding and hashing
+_PLAIN_TYPES = frozenset((str, int, bool))  # values that `plain` would return as they are
+_FIELDS = {"version", "features", "crosses", "intercept", "rest"}
+
+
+class Features:
+    """A declaration of features, which encodes mappings as rows for linear models.
+
+    >>> from maillard import Features, hashed
+    >>> features = Features({"device": ["phone", "desktop"], "age": (18, 90)}, crosses=[("device", "age")])
+    >>> features.names[:5]
+    ('intercept', 'device=phone', 'device=desktop', 'device=(other)', 'age')
+    >>> features.encode({"device": "phone", "age": 36})
+    array([ 1. ,  1. ,  0. ,  0. , -0.5, -0.5,  0. ,  0. ])
+
+    The columns are the intercept, the features in the order declared, the crosses, and the columns of
+    `rest`. Every number is a multiple of 2**-16 from -1 to 1. The same declaration encodes a mapping with the
+    same bits everywhere, so it can be stored next to what was computed from it.
+    """
+
+    __slots__ = (
+        "_blocks",
+        "_crosses",
+        "_plan",
+        "_template",
+        "crosses",
+        "inputs",
+        "intercept",
+        "names",
+        "rest",
+        "types",
+    )
+
+    types: dict[str, FeatureType]
+    "The type of each declared feature."
+    inputs: tuple[str, ...]
+    "Names of the declared features."
+    crosses: tuple[tuple[str, str], ...]
+    "Pairs of features whose columns are multiplied."
+    intercept: bool
+    "Whether the first column is always 1."
+    rest: Hashed | None
+    "How undeclared keys are encoded; None if they are refused."
+    names: tuple[str, ...]
+    "Names of the columns."
+
+    def __init__(
+        self,
+        features: Mapping[str, Any],
+        *,
+        crosses: Iterable[tuple[str, str]] = (),
+        intercept: bool = True,
+        rest: Hashed | None = None,
+        max_dimension: int | None = MAX_DIMENSION,
+    ) -> None:
+        if not isinstance(features, Mapping):
+            raise InvalidValue("features", features, "a mapping of names to types")
+        for name in features:
+            if not isinstance(name, str) or not name:
+                raise InvalidValue("features", name, "names that are not empty")
+        if rest is not None and not isinstance(rest, Hashed):
+            raise InvalidValue("rest", rest, "hashed(m), or None")
+        if not isinstance(intercept, bool):
+            raise InvalidValue("intercept", intercept, "True or False")
+        self.types = {name: type_of(name, declared) for name, declared in features.items()}
+        self.inputs, self.intercept, self.rest = tuple(self.types), intercept, rest
+        self.crosses = self._checked(crosses)
+        self._lay_out(max_dimension)
+
+    def _checked(self, crosses: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+        pairs: list[tuple[str, str]] = []
+        for cross in crosses:
+            if not isinstance(cross, tuple | list) or len(cross) != 2:
+                raise InvalidValue("crosses", cross, "pairs of feature names")
+            for name in cross:
+                if not isinstance(name, str) or name not in self.types:
+                    raise UnknownName("crosses: feature", str(name), self.inputs)
+            pair = cross[0], cross[1]
+            if pair in pairs or pair[::-1] in pairs:
+                raise InvalidValue("crosses", pair, "each pair once")
+            if pair[0] == pair[1] and not isinstance(self.types[pair[0]], Number):
+                raise InvalidValue("crosses", pair, "two different features, or a number with itself")
+            pairs.append(pair)
+        return tuple(pairs)
+
+    def _lay_out(self, limit: int | None) -> None:
+        """Assign columns to the features. `_blocks` has the first column and the width of each block."""
+        types, rest, start = self.types, self.rest, int(self.intercept)
+        self._blocks: dict[object, tuple[int, int]] = {"intercept": (0, 1)} if self.intercept else {}
+        widths: dict[object, int] = {(name, types[name]): types[name].width for name in types}
+        for one, two in self.crosses:
+            widths[one, types[one], two, types[two]] = types[one].width * types[two].width
+        if rest is not None:
+            # A declared feature is taken out of the rest, so the meaning of its columns depends on them.
+            widths["rest", rest, frozenset(types)] = rest.width
+        for block, width in widths.items():
+            self._blocks[block] = start, width
+            start += width
+        if start == 0:
+            raise InvalidValue("features", {}, "at least one feature, or an intercept")
+        if limit is not None and start > limit:
+            allowed = f"at most {limit} columns (max_dimension): use fewer levels, buckets or crosses"
+            raise InvalidValue("features", start, allowed)
+        self._plan = [(name, types[name], self._blocks[name, types[name]][0]) for name in types]
+        places = {name: place for place, name in enumerate(types)}
+        self._crosses = [
+            (places[one], places[two], types[two].width, self._blocks[one, types[one], two, types[two]][0])
+            for one, two in self.crosses
+        ]
+        self._template = [float(self.intercept)] + [0.0] * (start - 1)
+        names = ["intercept"] * self.intercept
+        for name, type_ in types.items():
+            names += type_.columns(name)
+        for one, two in self.crosses:
+            names += [f"{a}*{b}" for a in types[one].columns(one) for b in types[two].columns(two)]
+        names += rest.columns("rest") if rest is not None else []
+        for name, times in Counter(names).items():
+            if times > 1:
+                raise InvalidValue("features", name, "features whose columns have different names")
+        self.names = tuple(names)
+
+    @property
+    def dimension(self) -> int:
+        """Number of columns."""
+        return len(self.names)
+
+    def encode(self, context: Mapping[str, Any], counts: Counter[tuple[str, str]] | None = None) -> Floats:
+        """Return the row of numbers for one mapping of feature names to values.
+
+        A value that is None or NaN counts as missing. `counts`, if given, counts the features whose value was
+        clipped to its range, was not a level ("other") or was missing ("default"):
+
+        >>> counts = Counter()
+        >>> Features({"age": (18, 90)}).encode({"age": 120}, counts).tolist(), dict(counts)
+        ([1.0, 1.0], {('age', 'clipped'): 1})
+        """
+        if type(context) is not dict and not isinstance(context, Mapping):
+            raise InvalidValue("context", context, "a mapping of feature names to values")
+        if self.rest is None and not context.keys() <= self.types.keys():
+            self._refuse_unknown(context)
+        row, entries = self._template.copy(), []
+        for name, type_, start in self._plan:
+            value = context.get(name)
+            if type(value) not in _PLAIN_TYPES:
+                value = plain(value)
+            entry = type_.encode(name, type_.default_for(name) if value is None else value)
+            entries.append(entry)
+            row[start + entry[0]] = entry[1] / STEPS
+        for one, two, width, start in self._crosses:
+            (i, x), (j, y) = entries[one], entries[two]
+            row[start + i * width + j] = round(x * y / STEPS) / STEPS
+        if self.rest is not None:
+            for name, value in context.items():
+                if name not in self.types and (column := self.rest_column(name, plain(value))) is not None:
+                    row[column] = 1.0
+        if counts is not None:
+            remarks = [(name, type_.remark(plain(context.get(name)))) for name, type_, _ in self._plan]
+            counts.update((name, remark) for name, remark in remarks if remark)
+        return np.array(row)
+
+    def rest_column(self, name: str, value: Any) -> int | None:
+        """The column of an undeclared key and its value: the bucket of the text "key=value"."""
+        if not isinstance(name, str):
+            raise InvalidValue("context", name, "names as keys")
+        if value is None or self.rest is None:
+            return None
+        text = str(value).lower() if isinstance(value, bool) else text_of(name, value)
+        return self.dimension - self.rest.width + self.rest.bucket(name, f"{name}={text}")
+
+    def _refuse_unknown(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in self.types:
+                raise UnknownName("feature", str(name), self.inputs)
+
+    def encode_frame(self, frame: Any, counts: Counter[tuple[str, str]] | None = None) -> Floats:
+        """Return one row per row of a pandas or polars data frame or an Arrow table.
+
+        The result has the same bits as `encode` of each row. A column that is not declared is refused, unless
+        there is a `rest`; `frame[list(features.inputs)]` selects the declared ones.
+        """
+        from maillard.features.frame_encoding import encode_frame
+
+        return encode_frame(self, frame, Counter() if counts is None else counts)
+
+    def positions(self, other: Features) -> Ints:
+        """Return the position in this encoding of each column of another one.
+
+        All columns of `other` must be here, with the same meaning: a feature that has another level, another
+        range or another default is another feature.
+
+        >>> old = Features({"device": ["phone"], "age": (18, 90)}, crosses=[("device", "age")])
+        >>> new = Features({"device": ["phone"], "age": (18, 90), "new": bool}, crosses=[("device", "age")])
+        >>> new.positions(old)
+        array([0, 1, 2, 3, 5, 6])
+        """
+        found: list[int] = []
+        for block in other._blocks:
+            if block not in self._blocks:
+                column = other.names[other._blocks[block][0]]
+                raise InvalidValue("features", self, f"a column that means the same as {column!r} did")
+            start, width = self._blocks[block]
+            found += range(start, start + width)
+        return np.array(found, np.int64)
+
+    def extends(self, other: Features) -> bool:
+        """Whether the first columns are those of `other`, so that its rows need only be padded.
+
+        Crosses come after all features. So a feature that is appended to others keeps their columns in place
+        only if there are no crosses; otherwise use `positions`. The columns of `rest` change their meaning
+        when a feature is declared, because it is not part of the rest any more.
+        """
+        try:
+            return np.array_equal(self.positions(other), np.arange(other.dimension))
+        except InvalidValue:
+            return False
+
+    def _key(self) -> tuple[object, ...]:
+        return tuple(self._blocks)
+
+    def __eq__(self, other: object) -> bool:
+        return self._key() == other._key() if isinstance(other, Features) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}: {type_.kind}" for name, type_ in list(self.types.items())[:8])
+        more = f", ... {len(self.types)} features" if len(self.types) > 8 else ""
+        return f"Features({shown}{more}; {self.dimension} columns)"
+
+    def to_json(self) -> str:
+        """Return JSON from which `from_json` restores equal features.
+
+        >>> print(Features({"age": (18, 90)}).to_json())  # doctest: +NORMALIZE_WHITESPACE
+        {"version": 1, "features": [{"name": "age", "type": "number", "low": 18.0, "high": 90.0}],
+         "crosses": [], "intercept": true, "rest": null}
+        """
+        return json.dumps(
+            {
+                "version": _VERSION,
+                "features": [{"name": name, **type_.to_data()} for name, type_ in self.types.items()],
+                "crosses": [list(pair) for pair in self.crosses],
+                "intercept": self.intercept,
+                "rest": None if self.rest is None else self.rest.to_data(),
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str | bytes, *, max_dimension: int | None = None) -> Features:
+        """Return the features that `to_json` wrote. Give a limit if others may have written the text."""
+        try:
+            data = json.loads(text)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidValue("features", text, f"valid JSON ({error})") from None
+        if not isinstance(data, dict) or set(data) != _FIELDS:
+            raise InvalidValue("features", data, f"an object with {', '.join(sorted(_FIELDS))}")
+        if data["version"] != _VERSION:
+            allowed = f"{_VERSION}, the version of the encoding that this version of maillard knows"
+            raise InvalidValue("version", data["version"], allowed)
+        if not isinstance(data["features"], list) or not isinstance(data["crosses"], list):
+            raise InvalidValue("features", data, '"features" and "crosses" as lists')
+        features: dict[str, FeatureType] = {}
+        for each in data["features"]:
+            name = each.get("name") if isinstance(each, dict) else None
+            if not isinstance(name, str) or name in features:
+                raise InvalidValue("features", each, "a feature with a name that no other has")
+            features[name] = type_from_data({key: value for key, value in each.items() if key != "name"})
+        rest = None if data["rest"] is None else type_from_data(data["rest"])
+        return cls(
+            features,
+            crosses=data["crosses"],
+            intercept=data["intercept"],
+            rest=rest,  # type: ignore[arg-type]  # checked by the constructor
+            max_dimension=max_dimension,
+        )
