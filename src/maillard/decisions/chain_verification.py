@@ -95,8 +95,6 @@ def check_chain(
                 checker.count_lost_rewards(transaction, links)
             for link in links:
                 checker.check(link, rows)
-        except Unavailable:
-            raise
         except MaillardError as error:
             on_problem(None, f"the chain cannot be checked after commit {checker.report.commits}: {error}")
             return checker.report
