@@ -72,7 +72,7 @@ class Log:
     def contents(self) -> Any:
         """Every row of every table."""
         if self._memory is not None:
-            return repr(self._memory._experiments)
+            return repr(self._memory._tables)
         if self.kind == "postgresql":
             with psycopg.connect(self.where) as connection:
                 names = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'maillard'")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from maillard.decisions import Bandit as Bandit
     from maillard.decisions import Decision as Decision
     from maillard.decisions import Reward as Reward
+    from maillard.decisions import prune as prune
     from maillard.decisions import read_log as read_log
     from maillard.decisions import verify as verify
     from maillard.evaluation import compare as compare
@@ -41,7 +42,7 @@ __version__ = "0.1.0"
 # need NumPy, and few programs need all of the others.
 _LAZY_MODULES = {
     "maillard.client": ("AsyncClient", "Client"),
-    "maillard.decisions": ("Bandit", "Decision", "Reward", "read_log", "verify"),
+    "maillard.decisions": ("Bandit", "Decision", "Reward", "prune", "read_log", "verify"),
     "maillard.evaluation": ("compare", "evaluate", "evaluate_each", "plan", "replay"),
     "maillard.exploration": ("explore",),
     "maillard.features": ("Features", "hashed"),

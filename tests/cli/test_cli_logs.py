@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from maillard import Bandit, Reward, read_log
 from maillard.cli import main
+from tests.decisions.exports import export_to
 
 
 @pytest.fixture
@@ -256,3 +257,67 @@ def test_a_tail_needs_a_folder(log) -> None:
 
 def test_a_folder_is_no_file(log, tmp_path) -> None:
     assert "expected a name that ends in .parquet" in run("export", log, str(tmp_path))[1]
+
+
+@pytest.fixture
+def old_log(tmp_path) -> str:
+    """A log with decisions of 2020 and of 2021, and its export."""
+    path, now = str(tmp_path / "old.db"), datetime(2020, 3, 1, tzinfo=UTC)
+    bandit = Bandit(
+        ["red", "blue"], "uniform", reward=Reward(low=0, high=1), log=path, experiment="home",
+        clock=lambda: now,
+    )  # fmt: skip
+    for year, size in ((2020, 300), (2021, 200)):
+        now = now.replace(year=year)
+        for decision in bandit.choose(size=size):
+            bandit.reward(decision.id, float(decision.arm == "red"))
+    bandit.close()
+    export_to(tmp_path / "exports", path, "home")
+    return path
+
+
+def test_prune_and_verify(old_log, tmp_path) -> None:
+    options = ("--before", "2021-01-01", "--exported", str(tmp_path / "exports"))
+    status, output = run("prune", old_log, *options, "--dry-run")
+    assert status == 0
+    assert "300 decisions would be removed, up to commit" in output
+    assert "500 recomputed" in run("verify", old_log)[1]
+    status, output = run("prune", old_log, *options)
+    assert status == 0
+    assert "300 decisions removed, up to commit" in output
+    anchor = output.split()[-1]
+    status, output = run("verify", old_log, "--anchor", anchor)
+    assert status == 0
+    assert "200 recomputed" in output
+    assert "300 decisions up to commit" in output
+    assert f"were pruned; the hash of this commit is {anchor}" in output
+    found = json.loads(run("verify", old_log, "--format", "json")[1])
+    assert found["chain"]["pruned"]["decisions"] == 300
+    assert "no decisions before this time can be removed" in run("prune", old_log, *options)[1]
+    found = json.loads(run("prune", old_log, *options, "--format", "json")[1])
+    assert (found["decisions"], found["hash"]) == (0, anchor)
+
+
+def test_prune_refuses_recent_times_and_folders_without_an_export(old_log, tmp_path) -> None:
+    tomorrow = datetime.now(UTC).date().isoformat()
+    status, output = run("prune", old_log, "--before", tomorrow, "--exported", str(tmp_path / "exports"))
+    assert status == 2
+    assert "a time at least one day ago" in output
+    status, output = run("prune", old_log, "--before", "2021-01-01", "--exported", str(tmp_path))
+    assert status == 2
+    assert "a folder that experiment 'home' was exported to" in output
+    assert run("prune", old_log, "--before", "2021-01-01")[0] == 2
+    assert run("prune", old_log, "--exported", str(tmp_path))[0] == 2
+
+
+def test_verify_with_a_checkpoint(log, tmp_path) -> None:
+    path = str(tmp_path / "verified.json")
+    assert "verified before" not in run("verify", log, "--checkpoint", path)[1]
+    with Bandit(log=log, experiment="home") as bandit:
+        bandit.choose(size=10)
+    status, output = run("verify", log, "--checkpoint", path)
+    assert status == 0
+    assert "210 recomputed" in output
+    assert "200 of them were verified before, according to the checkpoint" in output
+    found = json.loads(run("verify", log, "--checkpoint", path, "--format", "json")[1])
+    assert found["verified_before"] == 210

@@ -129,7 +129,7 @@ def test_reading_a_log_keeps_the_locks_of_its_writer(tmp_path) -> None:
 def test_calls_on_a_deleted_experiment_are_refused(log: Log) -> None:
     bandit = log.bandit()
     if log.kind == "memory":
-        bandit._store._experiments.clear()
+        bandit._store._tables.experiments.clear()
     elif log.kind == "sqlite":
         with sqlite3.connect(log.where) as connection:
             connection.execute("DELETE FROM experiments")

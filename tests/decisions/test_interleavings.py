@@ -142,7 +142,7 @@ def test_the_state_does_not_depend_on_order_and_repetition(
     def check(history: tuple[str, list[Any], int]) -> None:
         check_history(store, history)
         if isinstance(store, MemoryStore):
-            store._experiments.clear()
+            store._tables.experiments.clear()
 
     check()
     store.close()

@@ -15,6 +15,7 @@ from maillard.cli import (
     evaluation_commands,
     log_commands,
     policy_commands,
+    retention_commands,
     service_commands,
     simulation_commands,
 )
@@ -66,6 +67,7 @@ for _command in (
     log_commands.import_,
     log_commands.verify,
     policy_commands.policies,
+    retention_commands.prune,
     service_commands.demo,
     service_commands.keys,
     service_commands.serve,

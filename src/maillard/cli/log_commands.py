@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # The attributes of a Verification that are printed as JSON without conversion.
 _PLAIN_FIELDS = (
     "verdict", "experiment", "source", "decisions", "recomputed", "not_audited", "largest_error",
-    "problem_count", "audit_verdict", "limit", "seeded", "simulated_clock",
+    "problem_count", "audit_verdict", "limit", "seeded", "simulated_clock", "verified_before",
 )  # fmt: skip
 
 
@@ -48,8 +48,11 @@ class _FileFormat(click.Choice):  # type: ignore[type-arg]  # not generic in cli
     "--anchor", "A hash that `maillard head` printed earlier: LOG must extend the log of that time.",
     metavar="HASH",
 )  # fmt: skip
+@option(
+    "--checkpoint", "Verify only what is new since the run that wrote FILE, and update FILE.", type=FILE,
+)  # fmt: skip
 @FORMAT
-def verify(log: str, experiment: str | None, anchor: str | None, form: str) -> None:
+def verify(log: str, experiment: str | None, anchor: str | None, checkpoint: Path | None, form: str) -> None:
     """Recompute every probability in LOG and test whether the choices agree with them.
 
     LOG is a SQLite log, a postgresql:// URL, or an exported file. A log in a database has a hash chain, which
@@ -58,12 +61,13 @@ def verify(log: str, experiment: str | None, anchor: str | None, form: str) -> N
 
     \b
     maillard verify decisions.db
+    maillard verify decisions.db --checkpoint verified.json
     maillard verify decisions.parquet --format json
     """  # noqa: D301  # click requires this character
     from maillard.decisions import verify as run
 
     with row_progress("verified") as on_rows:
-        found = run(log, experiment, anchor=anchor, on_rows=on_rows)
+        found = run(log, experiment, anchor=anchor, checkpoint=checkpoint, on_rows=on_rows)
     if form == "json":
         click.echo(json.dumps(_to_json(found), indent=1, ensure_ascii=False))
     else:
@@ -238,6 +242,9 @@ def _to_json(found: Verification) -> dict[str, Any]:
 
 def _print_chain(chain: ChainReport, echo: Callable[..., None]) -> None:
     echo(f"hash chain: {chain.commits:,} commits, head {chain.head}")
+    if chain.pruned is not None:
+        part = f"{chain.pruned.decisions:,} decisions up to commit {chain.pruned.commit:,} were pruned"
+        echo(f"{part}; the hash of this commit is {chain.pruned.hash}", "dim")
     if chain.anchor is not None:
         echo(f"the log extends the anchor: it is the hash of commit {chain.anchor:,}", "green")
     if chain.erased:
@@ -262,6 +269,8 @@ def _print(found: Verification) -> None:
     if found.recomputed:
         largest = f"largest difference {found.largest_error:.2g} (allowed: 1e-12)"
         echo(f"{found.recomputed:,} recomputed from the log; {largest}")
+    if found.verified_before:
+        echo(f"{found.verified_before:,} of them were verified before, according to the checkpoint", "dim")
     for reason, count in found.not_recomputed.items():
         echo(f"{count:,} not recomputed: {reason}", "yellow")
     if found.chain is not None:

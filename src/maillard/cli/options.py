@@ -99,6 +99,10 @@ FORMAT = option(
     "--format", "Output format.", dest="form",
     type=click.Choice(["table", "json"]), default="table", show_default=False,
 )  # fmt: skip
+BEFORE = option(
+    "--before", "Only decisions before TIME (UTC by default), at least a day ago.",
+    parse=_parse_time, metavar="TIME", required=True,
+)  # fmt: skip
 JSON = option("--json", "Print one JSON object.", dest="as_json", is_flag=True)
 THREADS = option("--threads", "Number of threads. Default: one per core.", type=int)
 REWARD_RANGE = option(

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from maillard.decisions.decision import Decision
     from maillard.decisions.log import DecisionLog
     from maillard.decisions.opening import export_changes, import_log, read_log, write_log
+    from maillard.decisions.pruning import Pruned, prune
     from maillard.decisions.reward_rule import Reward
     from maillard.decisions.verification import Verification, verify
 
@@ -16,10 +17,12 @@ __all__ = [
     "Bandit",
     "Decision",
     "DecisionLog",
+    "Pruned",
     "Reward",
     "Verification",
     "export_changes",
     "import_log",
+    "prune",
     "read_log",
     "verify",
     "write_log",
@@ -31,6 +34,7 @@ _MODULES = {
     "decision": ("Decision",),
     "log": ("DecisionLog",),
     "opening": ("export_changes", "import_log", "read_log", "write_log"),
+    "pruning": ("Pruned", "prune"),
     "reward_rule": ("Reward",),
     "verification": ("Verification", "verify"),
 }

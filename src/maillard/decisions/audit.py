@@ -190,8 +190,8 @@ class Audit:
         audit = cls()
         audit.left_out, audit.incomplete = int(saved["left_out"]), int(saved["incomplete"])
         audit.impossible, audit._largest = int(saved["impossible"]), float(saved["largest"])
-        audit._arms = {arm: np.array(sums, np.float64) for arm, sums in saved["arms"].items()}
-        audit._weights = np.array(saved["weights"], np.float64)
+        audit._arms = {arm: np.array(sums, np.float64).reshape(3) for arm, sums in saved["arms"].items()}
+        audit._weights = np.array(saved["weights"], np.float64).reshape(3)
         return audit
 
     def scores(self) -> list[Score]:

@@ -315,6 +315,7 @@ class Bandit:
             found = transaction.decisions([identifier])
         if not found:
             allowed = f"a decision of experiment {self.experiment!r} in {self._store.where}"
+            allowed += " (old ones were pruned)" if self.state.pruned else ""
             raise InvalidValue("decision_id", identifier, allowed)
         return found[identifier]
 

@@ -107,6 +107,12 @@ def id_texts(data: bytes, size: int = ID_SIZE) -> list[str]:
     return [id_text(data[start : start + ID_SIZE]) for start in range(0, len(data), size)]
 
 
+def reward_keys(link: Link) -> list[bytes]:
+    """The keys of a link's reward events."""
+    size = REWARD_KEY_SIZE
+    return [link.rewards[start : start + size] for start in range(0, len(link.rewards), size)]
+
+
 # Commitments.
 
 

@@ -51,7 +51,7 @@ def check_log_chain(log: DecisionLog, anchor: str | None) -> ChainResult:
         if len(problems) < _MAX_RETURNED:
             problems.append((decision, what))
 
-    report = check_chain(log.read_chain, add, anchor)
+    report = check_chain(log.read_chain, add, anchor, log.pruned)
     return ChainResult(report, problems, count)
 
 

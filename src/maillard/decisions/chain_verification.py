@@ -12,11 +12,13 @@ from maillard.decisions import chain
 from maillard.decisions.chain import FIRST_HASH, Commit, Link
 from maillard.decisions.chain_screening import screen_links
 from maillard.decisions.decision import RewardEvent
+from maillard.decisions.events import Prune
+from maillard.decisions.pruned_logs import digest_of_events, last_prune
 from maillard.decisions.stores.bulk_columns import OddRows
 from maillard.decisions.stores.contract import ChainRows, Transaction
 from maillard.decisions.stores.vectors import digest_of
 from maillard.decisions.timestamps import from_microseconds
-from maillard.errors import InvalidValue, MaillardError
+from maillard.errors import InvalidValue, MaillardError, Unavailable
 
 _MAX_LINKS = 256  # per transaction
 _MAX_SCREENED_BATCHES, _SCREENED_ROWS = 32, 60_000
@@ -46,6 +48,21 @@ class ChainReport:
     "Decisions that were logged before the log had a chain."
     anchor: int | None = None
     "The number of the commit that has the hash of the given anchor."
+    pruned: PrunedCommits | None = None
+    "The first commits, if they were pruned. The other fields except `commits` do not count them."
+
+
+@dataclass(frozen=True)
+class PrunedCommits:
+    """Commits whose decisions were removed from the log."""
+
+    commit: int
+    "The number of the last one."
+    hash: str
+    decisions: int
+    "How many decisions were removed."
+    before: int
+    "The decisions were made before this time, in microseconds since 1970."
 
 
 def check_anchor(anchor: str) -> str:
@@ -58,14 +75,22 @@ def check_anchor(anchor: str) -> str:
 
 
 def check_chain(
-    read: Callable[[], AbstractContextManager[Transaction]], on_problem: OnProblem, anchor: str | None = None
+    read: Callable[[], AbstractContextManager[Transaction]],
+    on_problem: OnProblem,
+    anchor: str | None = None,
+    prune: Prune | None = None,
 ) -> ChainReport:
     """Recompute the hashes of all links from the rows, and report every contradiction.
 
-    `read` begins a read-only transaction. The chain only grows, so it is read in several of them.
+    `read` begins a read-only transaction. The chain only grows, so it is read in several of them. `prune` is
+    the event that removed the first commits, if one did.
     """
-    checker = _ChainChecker(on_problem, anchor)
-    limit, failures = _MAX_LINKS, 0
+    checker = ChainChecker(on_problem, anchor, prune)
+    # Screening does not count the rewards of decisions that were pruned.
+    limit, failures = _MAX_LINKS, 0 if prune is None else _MAX_FAILURES
+    if prune is not None:
+        with read() as transaction:
+            checker.check_kept_events(transaction, prune)
     while True:
         try:
             with read() as transaction:
@@ -82,15 +107,13 @@ def check_chain(
                 else:
                     limit = _MAX_LINKS
                 rows = transaction.chain_rows(links)
+                checker.count_lost_rewards(transaction, links)
             for link in links:
                 checker.check(link, rows)
         except MaillardError as error:
             on_problem(None, f"the chain cannot be checked after commit {checker.report.commits}: {error}")
             return checker.report
-    if anchor is not None and checker.report.anchor is None:
-        reason = "its end was cut off, its history was rewritten, or the anchor belongs to another log"
-        problem = f"no commit of this log has the hash {anchor}, so it does not extend the published head"
-        on_problem(None, f"{problem}: {reason}")
+    checker.check_anchor()
     return checker.report
 
 
@@ -104,14 +127,68 @@ def _next_limit(links: Sequence[Link]) -> int:
     return min(max(batches, 1), _MAX_SCREENED_BATCHES) * _MAX_LINKS
 
 
-class _ChainChecker:
+def refuse_pruned_meanwhile(
+    read: Callable[[], AbstractContextManager[Transaction]], known: Prune | None
+) -> None:
+    """Raise Unavailable if the log was pruned while it was read: then problems mean nothing."""
+    with read() as transaction:
+        if last_prune(transaction.administrative_events()) != known:
+            raise Unavailable("the log was pruned while it was verified; verify it again")
+
+
+class ChainChecker:
     """Checks links one after the other."""
 
-    def __init__(self, on_problem: OnProblem, anchor: str | None) -> None:
+    def __init__(self, on_problem: OnProblem, anchor: str | None = None, prune: Prune | None = None) -> None:
         self.report, self.on_problem, self.anchor = ChainReport(), on_problem, anchor
-        self.previous, self.rewards = FIRST_HASH, 0
+        self.previous, self.rewards, self.pruned = FIRST_HASH, 0, prune is not None
         self.next_event = 1
         self.complete = True  # whether the chain begins with the log
+        if prune is not None:
+            self.report.pruned = PrunedCommits(prune.commit, prune.hash, prune.decisions, prune.before)
+            self.start_after(prune.commit, prune.hash, prune.last_event)
+
+    def start_after(self, commit: int, hashed: str, last_event: int) -> None:
+        """Begin with the link after this commit."""
+        self.report.commits, self.report.head = commit, hashed
+        self.previous, self.next_event = bytes.fromhex(hashed), last_event + 1
+        if hashed == self.anchor:
+            self.report.anchor = commit
+
+    def check_anchor(self) -> None:
+        """Report an anchor that no link has."""
+        if self.anchor is None or self.report.anchor is not None:
+            return
+        reason = "its end was cut off, its history was rewritten, or the anchor belongs to another log"
+        if self.report.pruned is not None:
+            pruned = f"a commit before {self.report.pruned.commit}, which was pruned"
+            reason += f"; or it is the hash of {pruned}, and you can verify the export instead"
+        missing = f"no commit of this log has the hash {self.anchor}"
+        self.on_problem(None, f"{missing}, so it does not extend the published head: {reason}")
+
+    def check_kept_events(self, transaction: Transaction, prune: Prune) -> None:
+        """Check the events that pruning left without their links."""
+        if digest_of_events(transaction, prune.base, prune.last_event) != prune.events_digest:
+            span = f"the events up to {prune.last_event} that pruning kept"
+            self.on_problem(None, f"{span} do not have the digest of event {prune.number}: one was changed")
+
+    def count_lost_rewards(self, transaction: Transaction, links: Sequence[Link]) -> None:
+        """Leave out the rewards of decisions that were pruned, as the counts of the log do."""
+        if self.pruned:
+            keys = [chain.id_text(key[: chain.ID_SIZE]) for link in links for key in chain.reward_keys(link)]
+            known = transaction.decision_summaries(set(keys))
+            self.rewards -= sum(key not in known for key in keys)
+
+    def count_leftovers(self, transaction: Transaction) -> int:
+        """Count the rows of pruned links that an interrupted prune has left; return that of decisions."""
+        decisions = after = 0
+        last = self.report.pruned.commit if self.report.pruned is not None else 0
+        while links := [link for link in transaction.links(after, _MAX_LINKS) if link.number <= last]:
+            decisions += sum(len(link.decisions) for link in links) // chain.ID_SIZE
+            self.rewards += sum(len(link.rewards) for link in links) // chain.REWARD_KEY_SIZE
+            self.count_lost_rewards(transaction, links)
+            after = links[-1].number
+        return decisions
 
     def screen(self, transaction: Transaction, links: Sequence[Link]) -> int:
         """Check links many at once; return how many of them, from the first on, are certainly correct."""
@@ -172,7 +249,7 @@ class _ChainChecker:
             shown = f"commit {end[0]} with the hash {end[1].hex()}" if end else "no commit"
             problem = f"the chain ends with commit {report.commits}, but the log was left with {shown}"
             self.on_problem(None, problem)
-        extra = sum(counts.decisions.values()) - report.decisions
+        extra = sum(counts.decisions.values()) - report.decisions - self.count_leftovers(transaction)
         if not self.complete or not report.commits:
             report.unchained = max(extra, 0)
             return
@@ -205,14 +282,9 @@ def _missing_rows(link: Link, rows: ChainRows) -> Iterator[tuple[str | None, str
         if number not in rows.events:
             yield None, f"event {number} was deleted: {_describe(link)} contains it"
     found = {chain.reward_record(row)[: chain.REWARD_KEY_SIZE] for row in _rewards_of(link, rows)}
-    for reward in _reward_keys(link):
+    for reward in chain.reward_keys(link):
         if reward not in found:
             yield chain.id_text(reward[: chain.ID_SIZE]), f"lost a reward: {_describe(link)} contains it"
-
-
-def _reward_keys(link: Link) -> list[bytes]:
-    size = chain.REWARD_KEY_SIZE
-    return [link.rewards[start : start + size] for start in range(0, len(link.rewards), size)]
 
 
 def _rewards_of(link: Link, rows: ChainRows) -> Iterator[RewardEvent]:
@@ -228,7 +300,7 @@ def _digest(link: Link, rows: ChainRows) -> bytes:
         vector = digest_of(decision.eligible, decision.log_probabilities)
         commit.decisions.append(chain.decision_record(decision, seal, vector))
     commit.add_events(rows.events[link.first_event + place] for place in range(link.events))
-    keys = set(_reward_keys(link))
+    keys = set(chain.reward_keys(link))
     records = map(chain.reward_record, _rewards_of(link, rows))
     commit.rewards = [record for record in records if record[: chain.REWARD_KEY_SIZE] in keys]
     return commit.digest()

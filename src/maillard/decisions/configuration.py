@@ -12,7 +12,8 @@ import numpy as np
 
 from maillard.decisions.call_arguments import check_arms, check_rule, default_policy
 from maillard.decisions.decision import Decision, RewardEvent
-from maillard.decisions.events import Configuration, Restore, Simulate, Start, current_actor, read_tally
+from maillard.decisions.event_payloads import read_tally
+from maillard.decisions.events import Configuration, Restore, Simulate, Start, current_actor
 from maillard.decisions.identifiers import check_id, check_name, id_of_decision
 from maillard.decisions.reward_rule import Reward
 from maillard.decisions.state import State
@@ -153,6 +154,9 @@ def check_decision(row: object, experiment: str, state: State) -> None:
         "state": state.number,
         "epoch": state.epoch,
     }
+    if state.pruned and isinstance(row.state, int) and row.state < state.pruned:
+        allowed = f"at least {state.pruned}, because earlier states were pruned"
+        raise InvalidValue("decision: state", row.state, allowed)
     for name, maximum in limits.items():
         number = getattr(row, name)
         if type(number) is not int or not 1 <= number <= maximum:

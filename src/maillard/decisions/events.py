@@ -4,23 +4,21 @@ The state of an experiment is a `Configuration` (arms, policy, epoch, ...) and a
 write a `TallyUpdate`, which changes the tally. Everything else is an administrative event: one class per
 kind, which defines how it changes the configuration (`configure`) and the tally (`update_tally`). The SQL
 tables and the log files store an administrative event as its kind and a payload of plain data: `payload_of`
-writes it, `parse_event` reads it.
+in `event_payloads` writes it, `parse_event` reads it.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import accumulate, compress
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, get_args
 
-from maillard.decisions.identifiers import check_name
 from maillard.decisions.reward_rule import Reward
-from maillard.errors import InvalidLog, InvalidValue
+from maillard.errors import InvalidLog
 from maillard.tally import Tally
 
 UpdateKind = Literal["reward", "revision", "default"]
@@ -82,6 +80,8 @@ class Configuration:
     "Whether choices were made with a seed, so that anyone who knows it can predict them."
     simulated_clock: bool = False
     "Whether times come from a clock that the caller provided."
+    pruned: int = 0
+    "The last event of the commits whose decisions were pruned; 0 if there are none."
 
     @property
     def active_arms(self) -> list[str]:
@@ -282,9 +282,34 @@ class Simulate(AdministrativeEvent):
         return dataclasses.replace(configuration, seeded=seeded, simulated_clock=clock)
 
 
-Event = AdministrativeEvent | TallyUpdate
+@dataclass(frozen=True, kw_only=True)
+class Prune(AdministrativeEvent):
+    """The decisions of the first commits were removed. `verify` rebuilds states from a saved state."""
 
-_TYPES = {each.kind: each for each in AdministrativeEvent.__subclasses__()}
+    kind = "prune"
+    commit: int
+    "The last commit whose rows were removed."
+    hash: str
+    "Its hash, in hexadecimal digits, from which the chain goes on."
+    last_event: int
+    "The last event of these commits."
+    base: int
+    "The number of the saved state. Tally updates up to this number were removed."
+    decisions: int
+    "The number of decisions that were removed so far, by this event and earlier ones."
+    before: int
+    "The decisions were made before this time, in microseconds since 1970."
+    base_digest: str
+    "The SHA-256 of the document with the saved state."
+    events_digest: str
+    "The SHA-256 of the records of those events up to `last_event` that were not removed."
+
+    def configure(self, configuration: AnyConfiguration) -> AnyConfiguration:
+        """Note which states cannot be rebuilt any more."""
+        return dataclasses.replace(configuration, pruned=self.last_event)
+
+
+Event = AdministrativeEvent | TallyUpdate
 
 
 def configurations(events: Sequence[AdministrativeEvent]) -> list[Configuration]:
@@ -295,100 +320,3 @@ def configurations(events: Sequence[AdministrativeEvent]) -> list[Configuration]
         raise InvalidLog("events: kind", events[0].kind, "the start of the experiment as its first event")
     first = events[0].configuration()
     return list(accumulate(events[1:], lambda before, event: event.configure(before), initial=first))
-
-
-# Payloads.
-
-
-def payload_of(event: AdministrativeEvent) -> dict[str, Any]:
-    """The fields of an administrative event, except its number and time, as plain data."""
-    names = [each.name for each in dataclasses.fields(event) if each.name not in ("number", "time")]
-    plain = {name: _plain(getattr(event, name)) for name in names}
-    return plain if event.by is not None else {name: plain[name] for name in names if name != "by"}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Tally):
-        return write_tally(value)
-    if isinstance(value, Reward):
-        return dataclasses.asdict(value)
-    return list(value) if isinstance(value, tuple) else value
-
-
-def parse_event(number: int, kind: object, time: int, payload: object) -> AdministrativeEvent:
-    """The administrative event with this kind and payload, or InvalidLog."""
-    where = f"event {number}"
-    cls = _TYPES.get(kind) if isinstance(kind, str) else None
-    if cls is None:
-        raise InvalidLog(f"{where}: kind", kind, "one of " + ", ".join(_TYPES))
-    if not isinstance(payload, Mapping):
-        raise InvalidLog(f"{where}: payload", payload, "an object")
-    values: dict[str, Any] = {}
-    try:
-        for field in dataclasses.fields(cls):
-            if field.name not in ("number", "time"):
-                values[field.name] = _PARSERS[field.name](payload.get(field.name))
-        return cls(number=number, time=time, **values)
-    except InvalidValue as error:
-        raise InvalidLog(f"{where}: {error.field}", error.value, error.allowed) from None
-
-
-def _of_type(field: str, cls: type, allowed: str) -> Callable[[object], Any]:
-    def parse(value: object) -> Any:
-        if type(value) is not cls:
-            raise InvalidValue(field, value, allowed)
-        return value
-
-    return parse
-
-
-def _parse_arms(value: object) -> tuple[str, ...]:
-    arms = [check_name("arms", arm) for arm in value] if isinstance(value, list) else []
-    if not arms or len(set(arms)) < len(arms):
-        raise InvalidValue("arms", value, "a list of different names")
-    return tuple(arms)
-
-
-def _parse_active(value: object) -> tuple[bool, ...]:
-    if not isinstance(value, list) or not all(type(on) is bool for on in value):
-        raise InvalidValue("active", value, "a list of true and false")
-    return tuple(value)
-
-
-def _parse_reward(value: object) -> Reward:
-    try:
-        return Reward.from_fields(value)  # type: ignore[arg-type]  # a TypeError if it is not a mapping
-    except (TypeError, ValueError) as error:
-        if isinstance(error, InvalidValue):
-            raise
-        raise InvalidValue("reward", value, "the fields of a Reward") from None
-
-
-def read_tally(data: object) -> Tally:
-    """Parse the tally that `write_tally` wrote."""
-    try:
-        return Tally.from_json(json.dumps(data))
-    except (TypeError, RecursionError):
-        raise InvalidValue("tally", data, "pulls and sums, as Tally.to_json writes them") from None
-
-
-def write_tally(tally: Tally) -> dict[str, Any]:
-    """A tally as plain data."""
-    data: dict[str, Any] = json.loads(tally.to_json())
-    return data
-
-
-_PARSERS: dict[str, Callable[[object], Any]] = {
-    "arms": _parse_arms,
-    "arm": lambda value: check_name("arm", value),
-    "active": _parse_active,
-    "policy": _of_type("policy", str, "the spec of a policy"),
-    "formula": _of_type("formula", int, "the version of the policy's formula"),
-    "reward": _parse_reward,
-    "sticky": _of_type("sticky", bool, "true or false"),
-    "tally": read_tally,
-    "token": _of_type("token", str, "a string"),
-    "seed": lambda value: None if value is None else _of_type("seed", int, "a whole number")(value),
-    "by": lambda value: None if value is None else _of_type("by", str, "the id of an API key")(value),
-    "clock": _of_type("clock", bool, "true or false"),
-}

@@ -7,7 +7,15 @@ from collections.abc import Callable, Iterable, Sequence
 
 from maillard.decisions.choosing import schedule_windows
 from maillard.decisions.decision import Decision, Outcome, RewardEvent
-from maillard.decisions.events import AdministrativeEvent, Archive, EraseUnit, Resume, TallyUpdate, UpdateKind
+from maillard.decisions.events import (
+    AdministrativeEvent,
+    Archive,
+    EraseUnit,
+    Prune,
+    Resume,
+    TallyUpdate,
+    UpdateKind,
+)
 from maillard.decisions.identifiers import creation_time
 from maillard.decisions.reward_rule import Reward
 from maillard.decisions.state import State
@@ -51,11 +59,11 @@ def apply_provisional_defaults(transaction: Transaction, rule: Reward, rows: Seq
 
 
 def apply_rewards(
-    transaction: Transaction, rule: Reward, offered: Sequence[RewardEvent]
+    transaction: Transaction, rule: Reward, offered: Sequence[RewardEvent], *, pruned: bool = False
 ) -> list[Outcome | MaillardError]:
     """Log rewards, apply them to the tally, and return the outcome of each.
 
-    Times that are `NOW` become the time of the transaction.
+    Times that are `NOW` become the time of the transaction. `pruned`: whether old decisions were removed.
     """
     ids = {row.decision for row in offered}
     batch = _TallyUpdates(transaction, rule)
@@ -70,7 +78,7 @@ def apply_rewards(
         decision, before = decisions.get(row.decision), known.setdefault(row.decision, [])
         if decision is None:
             assert parking is not None  # because its id is unknown
-            outcomes.append(parking.add(row, rule))
+            outcomes.append(parking.add(row, rule, pruned=pruned))
         elif duplicate := _find_duplicate(row, before):
             outcomes.append(duplicate)
         elif len(before) >= MAX_REWARD_EVENTS:
@@ -111,7 +119,7 @@ class _ParkedRewards:
         self.capacity = MAX_PARKED - transaction.count_parked()
         self.new: list[Parked] = []
 
-    def add(self, row: RewardEvent, rule: Reward) -> Outcome | MaillardError:
+    def add(self, row: RewardEvent, rule: Reward, *, pruned: bool = False) -> Outcome | MaillardError:
         before = self.parked.setdefault(row.decision, [])
         if duplicate := _find_duplicate(row, [each.row for each in before]):
             return duplicate
@@ -120,6 +128,7 @@ class _ParkedRewards:
         expires = since + _MAX_PARKING_TIME if closes is None else closes
         if expires <= row.arrived:
             allowed = "a decision in the log, or one whose reward window is still open"
+            allowed += " (old decisions of this experiment were pruned)" if pruned else ""
             return InvalidValue("decision", row.decision, allowed)
         if len(self.new) >= self.capacity:
             return Unavailable(
@@ -218,7 +227,7 @@ def change(transaction: Transaction, state: State, make: Callable[[State], Admin
     """Write the event that `make` returns for the current state, if the policy can choose after it."""
     state = state.after(transaction.events(state.number))
     event = dataclasses.replace(make(state), number=state.number + 1, time=transaction.now)
-    if state.archived and not isinstance(event, Resume | Archive | EraseUnit):
+    if state.archived and not isinstance(event, Resume | Archive | EraseUnit | Prune):
         raise Archived("the experiment is archived; resume it first")
     changed = state.after([event])
     changed.choice_distribution()  # raises if the policy cannot choose

@@ -14,7 +14,15 @@ from typing import Any
 
 from maillard.decisions.columns import Columns, columns_of
 from maillard.decisions.decision import Decision
-from maillard.decisions.events import AdministrativeEvent, Configuration, Event, configurations
+from maillard.decisions.events import (
+    AdministrativeEvent,
+    Configuration,
+    Event,
+    Prune,
+    TallyUpdate,
+    configurations,
+)
+from maillard.decisions.pruned_logs import last_prune
 from maillard.decisions.reward_rule import Reward
 from maillard.decisions.selection import Names, Numbers, Selection, Time, select_part
 from maillard.decisions.state import State, replay
@@ -67,6 +75,10 @@ class DecisionLog:
         "Whether the log is in a store and its experiment is not archived, so that it may grow."
         self.read_chain: Callable[[], AbstractContextManager[Transaction]] | None = None
         "Begins a read-only transaction of the store; None if the log is not in a store."
+        self.pruned: Prune | None = None
+        "The event that removed the first decisions, if this log does not have them. An export may have them."
+        self.read_lost_updates: Callable[[], Iterable[TallyUpdate]] = tuple
+        "Reads the later tally updates of decisions that were pruned."
         self.check_rows: Callable[[], None] = _accept
         "Raises InvalidLog if rows of an exported table were removed or edited."
         self.changed_files: Callable[[], Iterable[str]] = tuple
@@ -134,7 +146,10 @@ class DecisionLog:
         return part
 
     def history(self) -> Iterator[Event | Row]:
-        """Yield events and rows in order: each row follows the event that made the state it was chosen in."""
+        """Yield events and rows in order: each row follows the event that made the state it was chosen in.
+
+        The events of a pruned log follow its `base_state`.
+        """
         if not self.selection.selects_all:
             problem = "states cannot be rebuilt from a part of a log; read it without a selection"
             raise MaillardError(f"{self.source}: {problem}")
@@ -143,9 +158,16 @@ class DecisionLog:
                 f"{self.source}: this log has no events, so its states cannot be rebuilt. "
                 "It can be evaluated, and its means can be passed to warm_start"
             )
-        order = itertools.count()
-        pending: list[tuple[int, int, Event]] = [(event.number, next(order), event) for event in self.events]
-        last = 0
+        order, last = itertools.count(), self.first_event - 1
+        rows = self.rows()
+        # Begin to read the rows before the updates, so that nothing is missed if a decision is removed now.
+        first = list(itertools.islice(rows, 1))
+        lost = list(self.read_lost_updates())
+        known: list[Event] = [*self.events, *lost]
+        pending: list[tuple[int, int, Event]] = [
+            (event.number, next(order), event) for event in known if event.number > last
+        ]
+        heapq.heapify(pending)
 
         def until(number: int) -> Iterator[Event]:
             nonlocal last
@@ -155,20 +177,44 @@ class DecisionLog:
                 last += 1
                 yield heapq.heappop(pending)[2]
 
-        for row in self.rows():
+        removed = {event.number for event in lost}
+        for row in itertools.chain(first, rows):
             # Rewards are applied after the decision's state, so all events up to that state are known by now.
             yield from until(row.decision.state)
             yield row
             for event in row.applied:
-                heapq.heappush(pending, (event.number, next(order), event))
+                if event.number not in removed:
+                    heapq.heappush(pending, (event.number, next(order), event))
         yield from until(self.number)
         if pending:
             raise MaillardError(f"{self.source}: event {pending[0][0]} is not one of its {self.number}")
 
+    @property
+    def first_event(self) -> int:
+        """The first event that `history` yields: 1, unless the log was pruned."""
+        return 1 if self.pruned is None else self.pruned.base + 1
+
+    def set_pruned_part(
+        self, read_base: Callable[[], State], read_lost_updates: Callable[[], Iterable[TallyUpdate]]
+    ) -> None:
+        """Say that the first decisions of the experiment are missing, because they were pruned."""
+        self.pruned = last_prune(self.events)
+        self._read_base, self.read_lost_updates = read_base, read_lost_updates
+
+    @property
+    def events_elsewhere(self) -> int:
+        """The number of events that are not tally updates of a decision in the log."""
+        known: list[Event] = [*self.events, *self.read_lost_updates()]
+        return self.first_event - 1 + sum(event.number >= self.first_event for event in known)
+
+    def base_state(self) -> State | None:
+        """The state before the first event of `history`; None if that is the start of the experiment."""
+        return None if self.pruned is None else self._read_base()
+
     def final_state(self) -> State:
         """Rebuild the state after all events."""
         events = (each for each in self.history() if isinstance(each, Event))
-        state: State | None = None
+        state = self.base_state()
         while batch := list(itertools.islice(events, 10_000)):
             state = apply_events(state, batch, self.source)
         return replay([]) if state is None else state

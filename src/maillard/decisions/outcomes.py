@@ -7,8 +7,10 @@ and intervals use final rewards only: until a window closes, the rewards that ha
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 
+from maillard.decisions.pruned_logs import pruned_decisions
 from maillard.decisions.reward_rule import Reward
 from maillard.decisions.state import State
 from maillard.decisions.stores.contract import Transaction, Visits
@@ -70,7 +72,9 @@ def read_outcomes(transaction: Transaction, state: State, visits: Visits | None 
                 tally.remove(state.arms.index(window.arm), window.value, window.decisions)
     missing = dict.fromkeys(state.arms, 0)
     if not rule.settles:
-        decisions = transaction.decisions_of_epoch(state.epoch)
+        decisions = Counter(transaction.decisions_of_epoch(state.epoch))
+        if state.pruned:
+            decisions.update(pruned_decisions(transaction, state.epoch))
         for arm, pulls in zip(state.arms, tally.pulls.tolist(), strict=True):
             # Rewards from elsewhere (a warm start) have no decisions.
             missing[arm] = max(0, decisions.get(arm, 0) - pending[arm] - pulls)

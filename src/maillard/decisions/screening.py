@@ -96,6 +96,8 @@ class Screening:
 
     def __init__(self, log: DecisionLog) -> None:
         assert log.reward is not None  # only a foreign log has no reward rule
+        if log.pruned is not None:
+            raise NotScreened("states are rebuilt from a saved one, because the log was pruned")
         self.recomputed = 0
         "Certainly correct decisions whose probabilities were recomputed."
         self.largest_error = 0.0

@@ -18,6 +18,7 @@ from maillard.decisions.events import AdministrativeEvent, Configuration, Simula
 from maillard.decisions.forks import renew_after_fork
 from maillard.decisions.group_commit import GroupCommit
 from maillard.decisions.log import MALFORMED, apply_events
+from maillard.decisions.pruned_logs import last_prune, load_base
 from maillard.decisions.state import State, replay
 from maillard.decisions.stores import Store
 from maillard.decisions.stores.contract import Head, SharedCommitStore, Transaction
@@ -188,7 +189,12 @@ class Session:
             batch = DecisionBatch(transaction, self.experiment, state, requests, self._random)
             made = iter(batch.decide())
             ledger.apply_provisional_defaults(transaction, state.reward, batch.logged)
-        outcomes = iter(ledger.apply_rewards(transaction, state.reward, rewards) if rewards else ())
+        applied = (
+            ledger.apply_rewards(transaction, state.reward, rewards, pruned=bool(state.pruned))
+            if rewards
+            else ()
+        )
+        outcomes = iter(applied)
         answers: list[Any] = []
         for kind, argument in calls:
             if kind == "decide":
@@ -214,10 +220,17 @@ class Session:
         if head.number == known.number:
             self._refreshed = time.monotonic()
         elif head.administrative > known.number or time.monotonic() - self._refreshed >= staleness:
-            known = known.after(transaction.events(known.number))
+            known = self._advanced(transaction, known)
             self.publish(known)
             self._refreshed = time.monotonic()
         return known
+
+    def _advanced(self, transaction: Transaction, known: State) -> State:
+        """A known state after all later events."""
+        events = transaction.events(known.number)
+        if events and events[-1].number - known.number > len(events):  # another process has pruned the log
+            return load_state(transaction, self.store.where)
+        return known.after(events)
 
     @staticmethod
     def _settle_and_advance(transaction: Transaction, state: State, written: int = 0) -> State:
@@ -262,9 +275,7 @@ class Session:
         with self.store.reading(self.experiment) as transaction:
             if not transaction.head or not transaction.head.number:
                 return None
-            saved = _read_checkpoint(transaction)
-            events = transaction.events(saved.number if saved else 0)
-            state = apply_events(saved, events, self.store.where)
+            state = load_state(transaction, self.store.where)
             (start,) = transaction.events(0, through=1)
         if not isinstance(start, Start):
             raise InvalidLog("events: kind", start.kind, "the start of the experiment as its first event")
@@ -343,6 +354,14 @@ def _keys_of(calls: Sequence[Call]) -> list[str]:
 
 def _settle(transaction: Transaction, state: State) -> int:
     return ledger.settle(transaction, state.reward, _MAX_SETTLED)
+
+
+def load_state(transaction: Transaction, where: str) -> State:
+    """The current state of an experiment, from its checkpoint if it can be used."""
+    saved = _read_checkpoint(transaction)
+    if saved is None and (prune := last_prune(transaction.administrative_events())):
+        saved = load_base(transaction, prune).state
+    return apply_events(saved, transaction.events(saved.number if saved else 0), where)
 
 
 def _read_checkpoint(transaction: Transaction) -> State | None:

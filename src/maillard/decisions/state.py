@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from maillard.decisions.events import AdministrativeEvent, Configuration, Start, read_tally, write_tally
+from maillard.decisions.event_payloads import read_tally, write_tally
+from maillard.decisions.events import AdministrativeEvent, Configuration, Start
 from maillard.decisions.reward_rule import Reward
 from maillard.errors import InvalidLog, InvalidValue, UnknownName
 from maillard.policies import Distribution, Policy, policy
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 _MAX_CACHED_DISTRIBUTIONS = 64  # sets of eligible arms, per state
 # The fields that a saved state holds as they are.
 _PLAIN_FIELDS = ("number", "administrative", "sticky", "policy_version", "epoch", "paused", "archived")
-_LATER_FIELDS = ("seeded", "simulated_clock")  # missing in states of earlier versions
+# Fields that are missing in states of earlier versions, with their values there.
+_LATER_FIELDS: dict[str, Any] = {"seeded": False, "simulated_clock": False, "pruned": 0}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,7 +137,7 @@ class State(Configuration):
 
     def write(self) -> str:
         """The whole state as JSON, for `read`."""
-        plain = {name: getattr(self, name) for name in _PLAIN_FIELDS + _LATER_FIELDS}
+        plain = {name: getattr(self, name) for name in (*_PLAIN_FIELDS, *_LATER_FIELDS)}
         return json.dumps({**plain, "reward": dataclasses.asdict(self.reward), **self.snapshot()})
 
     @classmethod
@@ -150,7 +152,7 @@ class State(Configuration):
             policy=policy(data["policy"]),
             tally=read_tally(data["tally"]),
             **{name: data[name] for name in _PLAIN_FIELDS},
-            **{name: data.get(name, False) for name in _LATER_FIELDS},
+            **{name: data.get(name, default) for name, default in _LATER_FIELDS.items()},
         )
 
     def snapshot(self) -> dict[str, Any]:

@@ -9,16 +9,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from maillard.decisions.audit import Audit, Score, Verdict
 from maillard.decisions.chain_process import ChainResult, check_log_chain, started_chain_process
-from maillard.decisions.chain_verification import ChainReport, check_anchor
+from maillard.decisions.chain_verification import ChainReport, check_anchor, refuse_pruned_meanwhile
 from maillard.decisions.columns import columns_of
 from maillard.decisions.decision import Decision
-from maillard.decisions.events import Event, Reset, Restore, Simulate
+from maillard.decisions.events import AdministrativeEvent, Event, Reset, Restore, Simulate
 from maillard.decisions.log import MALFORMED, DecisionLog, apply_events
 from maillard.decisions.log_arrays import LogArrays
 from maillard.decisions.log_locations import redact
@@ -80,6 +81,8 @@ class Verification:
     "Whether times come from a clock that the caller provided."
     chain: ChainReport | None = None
     "What the hash chain says; None if the log is not in a store."
+    verified_before: int = 0
+    "Those decisions that an earlier verification has checked, which saved a checkpoint."
     audit_verdict: Verdict = "not enough data"
     "Whether the choices agree with the logged probabilities."
 
@@ -100,14 +103,16 @@ def verify(
     experiment: str | None = None,
     *,
     anchor: str | None = None,
+    checkpoint: str | Path | None = None,
     on_rows: Callable[[int], None] | None = None,
 ) -> Verification:
     """Recompute every logged probability, and test whether the choices agree with the probabilities.
 
     `log` is anything that `read_log` opens. Log probabilities may differ by 1e-12 max(1, |log p|), or by the
     error bound of policies that use quadrature. A log in a store has a hash chain, which is checked too:
-    with `anchor`, a hash that was published earlier, the log must extend the log of that time. `on_rows` is a
-    callback that receives the number of decisions read so far.
+    with `anchor`, a hash that was published earlier, the log must extend the log of that time. `checkpoint`
+    is a file in which a successful verification saves its result, so that the next one with this file
+    verifies only later commits. `on_rows` is a callback that receives the number of decisions read so far.
 
     >>> from maillard.decisions import Bandit, Reward
     >>> bandit = Bandit(["red", "blue"], "ms", reward=Reward(low=0, high=1))
@@ -129,17 +134,14 @@ def verify(
     found.seeded = any(event.seed is not None for event in simulations)
     found.simulated_clock = any(event.clock for event in simulations)
     with nullcontext() if opened is log else opened:
-        if opened.read_chain is not None:
-            with started_chain_process(opened, expected) as process:
-                if process is None:
-                    _add_chain(found, check_log_chain(opened, expected))
-                audit = _check_all_rows(opened, found)
-                if process is not None:
-                    _add_chain(found, process.result() or check_log_chain(opened, expected))
-        elif expected is not None:
-            raise InvalidValue("anchor", anchor, f"a log in a store; {opened.source} has no hash chain")
+        if checkpoint is None:
+            audit = _verify_all(opened, found, expected)
         else:
-            audit = _check_all_rows(opened, found)
+            from maillard.decisions.verification_checkpoint import verify_from
+
+            audit = verify_from(Path(checkpoint), opened, found, expected)
+        if found.problem_count and opened.read_chain is not None:
+            refuse_pruned_meanwhile(opened.read_chain, opened.pruned)
         for problem in opened.changed_files():
             found.add_problem(None, problem)
     order = {arm: place for place, arm in enumerate(opened.arms)}
@@ -149,6 +151,21 @@ def verify(
     if audit.impossible:
         found.add_problem(None, f"{audit.impossible} decisions are for an arm whose logged probability is 0")
     return found
+
+
+def _verify_all(log: DecisionLog, found: Verification, anchor: str | None) -> Audit:
+    """Verify every row of a log, in the order of states, and its hash chain."""
+    if log.read_chain is None:
+        if anchor is not None:
+            raise InvalidValue("anchor", anchor, f"a log in a store; {log.source} has no hash chain")
+        return _check_all_rows(log, found)
+    with started_chain_process(log, anchor) as process:
+        if process is None:
+            _add_chain(found, check_log_chain(log, anchor))
+        audit = _check_all_rows(log, found)
+        if process is not None:
+            _add_chain(found, process.result() or check_log_chain(log, anchor))
+    return audit
 
 
 def _add_chain(found: Verification, result: ChainResult) -> None:
@@ -210,9 +227,9 @@ def _check_rows(log: DecisionLog, found: Verification) -> Audit:
 def _verify_rows(log: DecisionLog, found: Verification, audit: Audit) -> None:
     """Rebuild the states of the log in order, and check every decision against its state."""
     events: list[Event] = []
-    state: State | None = None
     try:
-        checker = _RowChecker(log, found)
+        state = log.base_state()
+        checker = RowChecker(log, found)
         for each in log.history():
             if isinstance(each, Event):
                 events.append(each)
@@ -233,7 +250,7 @@ def _screen_rows(log: DecisionLog, parts: Iterable[LogArrays], found: Verificati
 
     Raises NotScreened if the log must be checked row by row.
     """
-    screening, checker = Screening(log), _RowChecker(log, found)
+    screening, checker = Screening(log), RowChecker(log, found)
     for part in parts:
         found.decisions += len(part)
         audit.add_arrays(part, log.arms)
@@ -250,7 +267,7 @@ def _screen_rows(log: DecisionLog, parts: Iterable[LogArrays], found: Verificati
 
 def _screen_store(log: DecisionLog, found: Verification, audit: Audit) -> bool:
     """Screen a log in a store that has bulk reads; return False if it must be checked row by row."""
-    if log.read_chain is None or log.reward is None:
+    if log.read_chain is None or log.reward is None or log.pruned is not None:
         return False
     try:
         with log.read_chain() as transaction:
@@ -261,15 +278,18 @@ def _screen_store(log: DecisionLog, found: Verification, audit: Audit) -> bool:
     return True
 
 
-class _RowChecker:
+def epoch_ends(events: Iterable[AdministrativeEvent]) -> dict[int, int]:
+    """The event that ended each epoch, except the last epoch."""
+    return dict(enumerate((each.number for each in events if isinstance(each, Reset | Restore)), 1))
+
+
+class RowChecker:
     """Checks rows against the states in which they were chosen."""
 
     def __init__(self, log: DecisionLog, found: Verification) -> None:
         assert log.reward is not None  # only a foreign log has no reward rule
         self.found, self.sticky, self.rule = found, log.sticky, log.reward
-        ends = (event.number for event in log.events if isinstance(event, Reset | Restore))
-        self.epoch_ends = dict(enumerate(ends, 1))
-        "The event that ended each epoch, except the last epoch."
+        self.epoch_ends = epoch_ends(log.events)
         # Decisions of the current state: originals by id, and repeats. Ids of different processes are not in
         # order of time.
         self.state = 0
@@ -286,12 +306,16 @@ class _RowChecker:
         elif self.sticky and decision.unit is not None:
             self.origins[decision.id] = decision
         try:
-            for problem in reward_problems(row, self.rule, self.epoch_ends.get(decision.epoch)):
-                self.found.add_problem(decision.id, problem)
+            self.check_rewards(row)
             if what := _contradiction(decision, state) or self._recompute(decision, state):
                 self.found.add_problem(decision.id, what)
         except (*MALFORMED, MaillardError) as error:
             self.found.add_problem(decision.id, f"cannot be checked in state {state.number}: {error!r}")
+
+    def check_rewards(self, row: Row) -> None:
+        """Check that the reward events of a decision agree with the rewards that were applied."""
+        for problem in reward_problems(row, self.rule, self.epoch_ends.get(row.decision.epoch)):
+            self.found.add_problem(row.decision.id, problem)
 
     def _recompute(self, decision: Decision, state: State) -> str | None:
         """Recompute the probabilities of a decision; return the problem with the logged ones."""
@@ -320,18 +344,21 @@ class _RowChecker:
     def check_repeats(self) -> None:
         """Check the repeats of the current state, after all of its rows have been read."""
         for row in self.repeats:
-            origin = self.origins.get(row.origin or "")
-            other = [name for name in _REPEATED_FIELDS if getattr(row, name) != getattr(origin, name, None)]
-            if not self.sticky:
-                problem = "but the experiment is not sticky"
-            elif origin is None:
-                problem = f"which was not chosen in state {row.state}"
-            elif other:
-                problem = f"but has another {other[0]}"
-            else:
-                continue
-            self.found.add_problem(row.id, f"repeats {row.origin}, {problem}")
+            self.check_repeat(row, self.origins.get(row.origin or ""))
         self.repeats, self.origins = [], {}
+
+    def check_repeat(self, row: Decision, origin: Decision | None) -> None:
+        """Check a repeated decision against the original, if the log has it."""
+        other = [name for name in _REPEATED_FIELDS if getattr(row, name) != getattr(origin, name, None)]
+        if not self.sticky:
+            problem = "but the experiment is not sticky"
+        elif origin is None:
+            problem = f"which was not chosen in state {row.state}"
+        elif other:
+            problem = f"but has another {other[0]}"
+        else:
+            return
+        self.found.add_problem(row.id, f"repeats {row.origin}, {problem}")
 
 
 def _contradiction(decision: Decision, state: State) -> str | None:

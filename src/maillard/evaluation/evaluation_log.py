@@ -70,6 +70,8 @@ class EvaluationLog:
     "The exponent with which the floor decays; 0 for a constant floor, None if no floor is known."
     sticky: bool = False
     "Whether a decision may repeat the choice of an earlier one of the same unit."
+    pruned_before: datetime | None = None
+    "The time before which decisions were pruned; None if the log has all of them."
 
     @property
     def reward_bounds(self) -> tuple[float, float]:
@@ -171,6 +173,7 @@ def open_log(log: Any, settings: Settings) -> Iterator[EvaluationLog]:
             columns=columns,
             reward_range=None if opened.reward is None else opened.reward.range,
             window=None if opened.reward is None else opened.reward.window,
+            pruned_before=None if opened.pruned is None else from_microseconds(opened.pruned.before),
             floor_probabilities=promised_probabilities(opened.policies.values(), opened.arms),
             floor_decay=promised_decay(opened.policies.values()),
         )

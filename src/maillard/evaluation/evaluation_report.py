@@ -225,6 +225,9 @@ class Report(Estimates):
                 f"this is about {self.population}. To compare it with another arm, use compare, which uses "
                 "the decisions in which both could have been chosen"
             )
+        if self.evidence.log.pruned_before is not None:
+            since = f"{self.evidence.log.pruned_before:%Y-%m-%d %H:%M} UTC"
+            found.append(f"decisions before {since} were pruned from the log, so the estimates omit them")
         found += self.evidence.sums.pipeline.doubts
         if len(d.epochs) > 1:
             found.append(

@@ -110,6 +110,7 @@ def check(database: str, experiment: str) -> dict[str, Any]:
     time = None if chain.time is None else from_microseconds(chain.time).isoformat()
     result["head"] = {"commit": chain.commits, "hash": chain.head, "time": time}
     result["erased"], result["unchained"] = chain.erased, chain.unchained
+    result["pruned"] = 0 if chain.pruned is None else chain.pruned.decisions
     return _to_json(result)
 
 

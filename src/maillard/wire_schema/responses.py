@@ -367,3 +367,5 @@ class Verification(_Response):
     "Decisions whose unit was erased."
     unchained: int
     "Decisions that were logged before the log had a hash chain."
+    pruned: int
+    "Decisions that were pruned. They are not among `decisions`, and the chain is checked from then on."

@@ -53,7 +53,7 @@ def check_table(table: Table, log: DecisionLog, *, whole: bool) -> None:
     names = ["time", "reward", "rewards", "applied"]
     if _passes_quickly(table, log, whole=whole):
         return
-    events, done = len(log.events), 0
+    events, done = log.events_elsewhere, 0
     for batch in itertools.chain.from_iterable(part(names) for part in table.parts):
         columns = {name: list_column(batch, name, table.source) for name in names}
         events += len(columns["applied"].flatten())
@@ -78,7 +78,7 @@ def _passes_quickly(table: Table, log: DecisionLog, *, whole: bool) -> bool:
 
     names = ["time", "reward", "rewards", "applied"]
     fields = {"rewards": ["value", "late"], "applied": ["number"]}
-    events = len(log.events)
+    events = log.events_elsewhere
     for batch in itertools.chain.from_iterable(part(names, fields=fields) for part in table.parts):
         columns = {name: list_column(batch, name, table.source) for name in names}
         events += len(columns["applied"].flatten())

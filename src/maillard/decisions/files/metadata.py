@@ -8,11 +8,13 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from maillard.decisions.decision import RewardEvent
-from maillard.decisions.events import AdministrativeEvent, Start, parse_event, payload_of
+from maillard.decisions.event_payloads import parse_event, payload_of
+from maillard.decisions.events import UPDATE_KINDS, AdministrativeEvent, Start, TallyUpdate
 from maillard.decisions.files.row_codec import CHECKS, Converter, convert_values, fields_of
 from maillard.decisions.identifiers import check_name
 from maillard.decisions.log import MALFORMED, DecisionLog
 from maillard.decisions.selection import Selection
+from maillard.decisions.state import State
 from maillard.decisions.stores.contract import Parked
 from maillard.decisions.timestamps import from_microseconds, to_microseconds
 from maillard.errors import InvalidLog, InvalidValue, MaillardError
@@ -20,6 +22,12 @@ from maillard.errors import InvalidLog, InvalidValue, MaillardError
 SCHEMA = 2
 _PARKED = {
     "decision": "id", "event": "string", "value": "float", "at": "time", "arrived": "time", "expires": "time",
+}  # fmt: skip
+
+
+_UPDATE = {
+    "number": "integer", "kind": "string", "time": "time", "decision": "id", "arm": "string",
+    "value": "float", "previous": "float",
 }  # fmt: skip
 
 
@@ -34,6 +42,17 @@ class Header(NamedTuple):
     rows: int | None
     selection: Selection = Selection()
     "What was selected from the experiment, if the file has only a part of its decisions."
+    pruned: PrunedPart | None = None
+    "What the log kept of its pruned part, if it was pruned."
+
+
+class PrunedPart(NamedTuple):
+    """What states of a pruned log are rebuilt from, besides its rows and administrative events."""
+
+    state: State
+    "The state before the first event."
+    updates: tuple[TallyUpdate, ...]
+    "Later tally updates of pruned decisions."
 
 
 def write_header(log: DecisionLog, **more: object) -> str:
@@ -54,6 +73,9 @@ def write_header(log: DecisionLog, **more: object) -> str:
     }
     if not log.selection.selects_all:
         content["selection"] = log.selection.to_json()
+    elif (state := log.base_state()) is not None:
+        updates = [each._asdict() | {"time": iso(each.time)} for each in log.read_lost_updates()]
+        content["pruned"] = {"state": json.loads(state.write()), "updates": updates}
     try:
         made = json.dumps({**content, **more}, ensure_ascii=False)
         made.encode()
@@ -82,11 +104,20 @@ def read_header(content: str | bytes | None, where: str) -> Header | None:
         if rows is not None:
             CHECKS["integer"]("rows", rows)
         selection = Selection.from_json(data.get("selection", {}))
-        return Header(name, number, events, parked, exported, rows, selection)
+        pruned = _pruned(data["pruned"]) if data.get("pruned") is not None else None
+        return Header(name, number, events, parked, exported, rows, selection, pruned)
     except InvalidValue as error:
         raise error.with_location(where) from None
     except (*MALFORMED, MaillardError) as error:
         raise InvalidValue(where, str(error), "the metadata of a log") from None
+
+
+def _pruned(data: Mapping[str, Any]) -> PrunedPart:
+    plain, checks = fields_of(FROM_JSON, _UPDATE, "updates: "), fields_of(CHECKS, _UPDATE, "updates: ")
+    updates = [convert_values(checks, convert_values(plain, each)) for each in data["updates"]]
+    if any(each["kind"] not in UPDATE_KINDS for each in updates):
+        raise InvalidValue("updates: kind", None, "one of " + ", ".join(UPDATE_KINDS))
+    return PrunedPart(State.read(json.dumps(data["state"])), tuple(TallyUpdate(**each) for each in updates))
 
 
 def _event(each: Mapping[str, Any]) -> AdministrativeEvent:

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from maillard.decisions.decision import Decision
-from maillard.decisions.events import AdministrativeEvent, Event, Simulate, Start
+from maillard.decisions.events import AdministrativeEvent, Event, Prune, Simulate, Start, TallyUpdate
 from maillard.decisions.files.metadata import check_events
 from maillard.decisions.identifiers import check_name
 from maillard.decisions.log import DecisionLog, select_experiment
 from maillard.decisions.log_locations import redact
+from maillard.decisions.pruned_logs import last_prune, load_base
 from maillard.decisions.reward_rule import Learn
+from maillard.decisions.state import State
 from maillard.decisions.stores import Store, open_store
 from maillard.decisions.stores.contract import Head, Parked, Row, Transaction, rows_until
 from maillard.errors import Conflict, InvalidLog, InvalidValue, MaillardError
@@ -38,7 +40,14 @@ def open_shared(store: Store, experiment: str | None, close: Callable[[], None] 
     with store.reading(name) as transaction:
         found = contents_of(transaction, name, store.where, owned=close is not None)
     number, learn = found.number, found.learn
-    return found.open(lambda: _rows(store, name, number, learn), lambda: store.reading(name), close)
+    opened = found.open(
+        lambda: _rows(store, name, range(opened.first_event - 1, number + 1), learn),
+        lambda: store.reading(name),
+        close,
+    )
+    if (prune := last_prune(found.events)) is not None:
+        opened.set_pruned_part(*_pruned_part(store, name, prune, number))
+    return opened
 
 
 class LogContents(NamedTuple):
@@ -89,16 +98,38 @@ def contents_of(transaction: Transaction, name: str, where: str, *, owned: bool)
     return LogContents(name, where, number, events, parked, now, events[0].reward.learn)
 
 
-def _rows(store: Store, experiment: str, number: int, learn: Learn) -> Iterator[Row]:
-    """Yield the rows as they were after the event with this number."""
-    rows = iter(store.rows(experiment))
+def _pruned_part(
+    store: Store, experiment: str, prune: Prune, number: int
+) -> tuple[Callable[[], State], Callable[[], list[TallyUpdate]]]:
+    """Functions that read the base state of a pruned log, and the updates of decisions that it lost."""
+
+    def base() -> State:
+        with store.reading(experiment) as transaction:
+            return load_base(transaction, prune).state
+
+    def updates() -> list[TallyUpdate]:
+        with store.reading(experiment) as transaction:
+            found = transaction.lost_updates(prune.base)
+        return [event for event in found if event.number <= number]
+
+    return base, updates
+
+
+def _rows(store: Store, experiment: str, states: range, learn: Learn) -> Iterator[Row]:
+    """Yield the rows with these states, as they were after the event with the last number.
+
+    A prune that was interrupted leaves rows with earlier states.
+    """
+    rows, number = iter(store.rows(experiment)), states[-1]
     first = next(rows, None)
     if first is None:
         return
     with store.reading(experiment) as transaction:  # after the first row: the rows are a snapshot from before
         following = transaction.events(number, through=number + 1)
     end = following[0].time if following else None
-    yield from rows_until(itertools.chain([first], rows), number, end, learn)
+    for row in rows_until(itertools.chain([first], rows), number, end, learn):
+        if row.decision.state >= states[0]:
+            yield row
 
 
 class Imported(NamedTuple):
@@ -114,6 +145,9 @@ def write(log: DecisionLog, target: str | Path | Store, experiment: str) -> Impo
     if log.foreign:
         advice = "Keep it as a file, or pass its means to warm_start"
         raise MaillardError(f"{log.source}: a log without events cannot be imported. {advice}")
+    if log.pruned is not None:
+        advice = "To move it, copy the database; to analyse it, read the log where it is"
+        raise MaillardError(f"{log.source}: a pruned log cannot be imported. {advice}")
     state = log.final_state()  # finds any error in the log before anything is written
     with _opened(target) as store:
         _check_new(log, store, experiment)

@@ -51,7 +51,7 @@ def open_table(
         allowed = "these too: " + ", ".join(missing)
         raise InvalidValue(f"{table.source}: columns", list(table.names), allowed)
     fields = header._asdict()
-    del fields["rows"], fields["selection"]
+    del fields["rows"], fields["selection"], fields["pruned"]
 
     def make(values: Mapping[str, Any], place: int) -> Row:
         row = row_of(header.experiment, values, place)
@@ -65,6 +65,8 @@ def open_table(
         **fields,
     )
     log.selection = header.selection
+    if (kept := header.pruned) is not None:
+        log.set_pruned_part(lambda: kept.state, lambda: kept.updates)
     if {"reward", "closed"} <= set(table.names):
         log.check_rows = (
             partial(check_table, table, log, whole=log.selection.selects_all)

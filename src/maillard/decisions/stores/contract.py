@@ -117,6 +117,10 @@ class Transaction(Protocol):
     """An atomic group of reads and writes of one experiment."""
 
     @property
+    def name(self) -> str:
+        """The name of the experiment."""
+
+    @property
     def now(self) -> int:
         """The store's clock, in microseconds since 1970. A locked transaction reads it after locking."""
 
@@ -235,6 +239,30 @@ class Transaction(Protocol):
     def chain_rows(self, links: Sequence[Link]) -> ChainRows:
         """The rows that consecutive links name."""
 
+    # Pruning. The links are the first ones of the chain, so that no decision loses its rewards before it is
+    # removed itself.
+
+    def updates(self, ids: Iterable[str]) -> dict[str, list[TallyUpdate]]:
+        """The tally updates of each of these decisions that has any, in order."""
+
+    def lost_updates(self, base: int) -> list[TallyUpdate]:
+        """The tally updates after event `base` of decisions that are not in the log after this event.
+
+        These were pruned, or are about to be: they were made in a state before `base`.
+        """
+
+    def count_earlier_states(self, number: int) -> int:
+        """The number of decisions that were made in a state before this one. This reads all decisions."""
+
+    def remove_links(self, links: Sequence[Link], base: int) -> None:
+        """Remove consecutive links, and the rows that they name except administrative events.
+
+        Tally updates are removed only up to event `base`.
+        """
+
+    def remove_distributions(self, before: int, limit: int) -> bool:
+        """Remove the distributions of states before this one; return False if `limit` was too small."""
+
     # These methods concern the whole store. The experiment of the transaction can be "" (none).
 
     def heads(self) -> dict[str, Head]:
@@ -294,6 +322,9 @@ class Store(Protocol):
 
     def scrub(self) -> None:
         """Remove erased data from the storage, as far as the store can."""
+
+    def reclaim(self) -> None:
+        """Make the space of removed rows available to new ones, as far as the store can."""
 
     def close(self) -> None:
         """Close files and connections."""

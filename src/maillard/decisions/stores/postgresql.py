@@ -260,6 +260,12 @@ class PostgreSQLStore(SQLStore):
             connection.response_timeout = 3600.0  # it sends no response until it is done
             connection.execute("VACUUM (INDEX_CLEANUP ON) decisions, assignments")
 
+    def reclaim(self) -> None:
+        """Vacuum the tables of which rows were removed."""
+        with self._translate_errors(), closing(self._connect()) as connection:
+            connection.response_timeout = 3600.0  # it sends no response until it is done
+            connection.execute("VACUUM decisions, rewards, events, vectors, links, assignments")
+
     def close(self) -> None:
         """Close idle connections now, and the others when their transactions end."""
         with self._mutex:

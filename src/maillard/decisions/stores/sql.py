@@ -19,7 +19,8 @@ from maillard.decisions.stores.contract import (
     Row,
     Visits,
 )
-from maillard.decisions.stores.sql_chain import IGNORE, ChainTransaction, grouped, insertion
+from maillard.decisions.stores.sql_chain import IGNORE, grouped, insertion
+from maillard.decisions.stores.sql_pruning import PruningTransaction
 from maillard.decisions.stores.sql_rows import DECISION, DECISIONS, EVENT, REWARD
 from maillard.errors import Unavailable
 
@@ -66,7 +67,7 @@ class SQLStore(ABC):
             lock.release()
 
 
-class SQLTransaction(ChainTransaction):
+class SQLTransaction(PruningTransaction):
     """A transaction on a connection. The store opens the connection and commits."""
 
     SELECT_HEAD = "SELECT id, number, administrative, epoch FROM experiments WHERE name = ?"
@@ -286,7 +287,6 @@ class SQLTransaction(ChainTransaction):
         """Decisions with their reward events and tally updates."""
         made = [sql_rows.read_decision(row, self.name) for row in rows]
         ids = [row.id for row in made]
-        found = map(sql_rows.read_update, self.raw_updates(ids))
-        updates, rewards = grouped(found, lambda each: each.decision), self.reward_events(ids)
+        updates, rewards = self.updates(ids), self.reward_events(ids)
         for row in made:
             yield Row(row, tuple(rewards.get(row.id, ())), tuple(updates.get(row.id, ())))

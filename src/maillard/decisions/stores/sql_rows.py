@@ -14,7 +14,8 @@ from typing import Any
 
 from maillard.decisions.chain import Link
 from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE, Decision, RewardEvent
-from maillard.decisions.events import UPDATE_KINDS, AdministrativeEvent, TallyUpdate, parse_event, payload_of
+from maillard.decisions.event_payloads import parse_event, payload_of
+from maillard.decisions.events import UPDATE_KINDS, AdministrativeEvent, TallyUpdate
 from maillard.decisions.stores.contract import Parked
 from maillard.decisions.stores.vectors import Vector, read_arms, read_vector
 from maillard.decisions.timestamps import END_OF_TIME

@@ -331,6 +331,11 @@ class SQLiteStore(SQLStore):
             reason = f"another process is reading it, so erased data may still be in {self.where}-wal"
             raise Unavailable(f"log {self.where}: {reason}; erase again later")
 
+    def reclaim(self) -> None:
+        """Copy the write-ahead log into the file. SQLite uses the free pages before the file grows again."""
+        with suppress(Unavailable):  # a reader is in the way; later checkpoints will do
+            self.scrub()
+
     def close(self) -> None:
         """Close the file."""
         with self._lock:
