@@ -13,7 +13,6 @@ from maillard import specs
 from maillard.array_types import Bools, Floats
 from maillard.errors import InvalidValue, UnknownName
 from maillard.policies.base import Guarantees, Policy, ProbabilityKind, linear_regret
-from maillard.tally import Tally
 
 _FIXED = linear_regret("immediate: it does not learn")
 
@@ -32,7 +31,11 @@ class _Target(Policy):
         with np.errstate(divide="ignore"):
             return np.log(self.constant_probabilities(n.size)), None
 
-    def _solve_eligible(self, mask: Bools, tally: Tally, t: int) -> tuple[Floats, None]:
+    def _solve_arms(
+        self, tally: Any, x: Any, mask: Bools | None, t: int, bounds: bool
+    ) -> tuple[Floats, Floats | None]:
+        if mask is None:
+            return super()._solve_arms(tally, x, mask, t, bounds)
         probabilities = self.constant_probabilities(len(tally))[mask]
         total = math.fsum(probabilities)
         if not total > 0:

@@ -1,0 +1,101 @@
+"""What the formula of a linear policy uses: estimates and their uncertainty for each eligible arm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from maillard.array_types import Bools, Floats, Ints
+from maillard.feature_grid import STEPS
+from maillard.linear_tally import LinearStatistics
+from maillard.policies.numerics.linear_models import LinearModels
+from maillard.policies.numerics.triangular import forward, sum_in_order
+
+TIE = 2.0**-40  # relative tolerance of ties, because rounding breaks exact ones
+_EPS = float(np.finfo(np.float64).eps)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class LinearScores:
+    """The estimates of the eligible arms in one decision."""
+
+    mu: Floats
+    "centre + x_a' theta, the estimate of each arm's mean reward."
+    s2: Floats
+    "x_a' V^-1 x_a: the variance of each estimate is sigma2 times this."
+    gap: Floats
+    "The largest mu minus that of the arm; 0 for leaders."
+    leads: Bools
+    "Which arms have the largest mu, up to the tolerance for ties."
+    t: int
+    "1 + the number of applied rewards."
+    tolerance: float
+    "The tolerance for ties between estimates: 2**-40 times the reward range."
+    models: LinearModels
+    "The factors of all models, also those of arms that are not eligible."
+    units: Ints
+    "Feature rows in grid units, one column per arm; a disjoint model has one column for all arms."
+    which: Ints
+    "The model of each arm."
+
+    def whitened(self, units: Ints) -> Floats:
+        """Return L^-1 x for rows of a shared model, given as columns in grid units."""
+        return forward(self.models.lower, units / STEPS)
+
+    def squared_widths(self) -> Floats:
+        """Return w_a^2, the largest squared norm of x_a - x_l in V^-1 over all leaders l, for each arm.
+
+        In a disjoint model, the rows of different arms are orthogonal, so it is s_a^2 + s_l^2.
+        """
+        if not self.models.shared:
+            widest: Floats = self.s2 + np.maximum.reduce(self.s2[self.leads])
+            return widest
+        largest = np.zeros(self.mu.size)
+        for leader in np.unique(self.units[:, self.leads], axis=1).T:
+            y = self.whitened(self.units - leader[:, None])
+            np.maximum(largest, sum_in_order(y * y), out=largest)
+        return largest
+
+    def errors(self, centre: float) -> tuple[Floats, Floats]:
+        """Return bounds on the error of each mu, and on the relative error of each s_a^2 and w_a^2.
+
+        The computed factor is that of V + E, where |E| is at most a few roundings of V. The trace of V bounds
+        its largest eigenvalue, and that of V^-1 the inverse of its smallest.
+        """
+        trace, inverse = (each[self.which] for each in self.models.traces)
+        theta = self.models.theta[:, self.which]
+        size, rows = len(theta), np.abs(self.units) / STEPS
+        right = np.array([_norm(each, centre) for each in self.models.statistics])[self.which]
+        norm = np.sqrt(np.sum(theta * theta, axis=0))
+        solved = np.sqrt(self.s2 * inverse) * (trace * norm + right)
+        final = abs(centre) + size * np.sum(rows * np.abs(theta), axis=0)
+        return 4.0 * _EPS * (solved + final), np.minimum(4.0 * _EPS * (trace * inverse + size), 0.5)
+
+
+def _norm(model: LinearStatistics, centre: float) -> float:
+    """Return the norm of the terms whose difference is b - centre Sx."""
+    terms = np.abs(model.products) + abs(centre) * np.abs(model.feature_sums)
+    return float(np.sqrt(np.sum(terms * terms)))
+
+
+def linear_scores(
+    models: LinearModels, units: Ints, mask: Bools | None, t: int, centre: float, tolerance: float
+) -> LinearScores:
+    """Return the estimates of the eligible arms.
+
+    `units` has one column for each arm of a shared model, or one for all arms of a disjoint one.
+    """
+    if mask is not None and models.shared:
+        units = units[:, mask]
+    rows = units / STEPS
+    mu = centre + sum_in_order(rows * models.theta)
+    y = forward(models.lower, rows)
+    s2 = sum_in_order(y * y)
+    which = np.zeros(mu.size, np.int64) if models.shared else np.arange(mu.size)
+    if mask is not None and not models.shared:
+        mu, s2, which = mu[mask], s2[mask], which[mask]
+    top = np.maximum.reduce(mu)
+    leads = mu >= top - tolerance
+    gap = np.where(leads, 0.0, top - mu)
+    return LinearScores(mu, s2, gap, leads, t, tolerance, models, units, which)

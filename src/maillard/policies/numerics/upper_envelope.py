@@ -1,0 +1,86 @@
+"""The probability that each of several lines is the largest at a random place Z >= 0 (randomized UCB)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from maillard.array_types import Floats
+from maillard.policies.numerics.linear_scores import TIE
+
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
+_SQRT_HALF = float(np.sqrt(0.5))
+
+
+def win_log_probabilities(height: Floats, slope: Floats, tolerance: float) -> Floats:
+    """Return the log probability that each line is the largest at Z = abs(N(0, 1)).
+
+    The lines are height + z slope. Slopes that agree up to 2**-40 of the largest one are equal. Of lines with
+    the same slope, those that are highest, up to the tolerance, share their probability. A line that is nowhere
+    the largest has probability 0.
+
+    >>> np.exp(win_log_probabilities(np.array([1.0, 0.0]), np.array([0.0, 1.0]), 0.0)).round(6).tolist()
+    [0.682689, 0.317311]
+    """
+    order = np.argsort(slope, kind="stable")
+    ordered = slope[order]
+    fresh = np.diff(ordered, prepend=-np.inf) > TIE * ordered[-1]
+    fresh[0] = True
+    group = np.empty(slope.size, np.int64)
+    group[order] = np.cumsum(fresh) - 1
+    begin = np.flatnonzero(fresh)
+    top = np.maximum.reduceat(height[order], begin)
+    highest = height >= top[group] - tolerance
+    lines, start, end = _envelope(top.tolist(), ordered[begin].tolist())
+    log = np.full(top.size, -np.inf)
+    log[lines] = half_normal_log_probability(start, end)
+    shared: Floats = log[group] - np.log(np.bincount(group[highest]))[group]
+    return np.where(highest, shared, -np.inf)
+
+
+def _envelope(height: list[float], slope: list[float]) -> tuple[list[int], Floats, Floats]:
+    """Return the lines of the upper envelope over z >= 0 from left to right, and their intervals.
+
+    The slopes are ascending. An interval that is shorter than 2**-40 (1 + z) counts as empty: it consists
+    mostly of rounding errors.
+    """
+    lines: list[int] = []
+    starts: list[float] = []
+    for line, (high, steep) in enumerate(zip(height, slope, strict=True)):
+        z = 0.0
+        while lines:
+            last = lines[-1]
+            z = (height[last] - high) / (steep - slope[last])
+            # The last line remains if it is the largest on an interval before the new line crosses it.
+            if z - starts[-1] > TIE * (1.0 + abs(z)):
+                break
+            lines.pop()
+            starts.pop()
+        starts.append(z if lines else 0.0)
+        lines.append(line)
+    start = np.array(starts)
+    return lines, start, np.append(start[1:], np.inf)
+
+
+def half_normal_log_probability(start: Floats, end: Floats) -> Floats:
+    """Return ln P(start < abs(N(0, 1)) < end).
+
+    Differences of tails are accurate for wide intervals. For narrow ones, the density is integrated.
+    """
+    from scipy.special import erfcx
+
+    def log_tail(z: Floats) -> Floats:
+        tail: Floats = np.log(erfcx(z * _SQRT_HALF)) - 0.5 * z * z
+        return tail
+
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        finite = np.where(np.isinf(end), start, end)
+        inside = np.where(np.isinf(end), -np.inf, log_tail(finite) - log_tail(start))
+        wide = log_tail(start) + np.log1p(-np.exp(inside))
+        half = 0.5 * (finite - start)
+        x = start[:, None] + half[:, None] * (_NODES + 1.0)
+        # exp(-(x² - start²) / 2), relative to the density at the start.
+        relative = np.exp(-0.5 * (x - start[:, None]) * (x + start[:, None]))
+        total = np.add.accumulate(relative * _WEIGHTS, axis=1)[:, -1] * half
+        narrow = np.log(total) - 0.5 * start * start + 0.5 * np.log(2.0 / np.pi)
+    log: Floats = np.where(inside < -1.0, wide, narrow)
+    return np.minimum(log, 0.0)
