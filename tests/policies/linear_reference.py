@@ -441,7 +441,7 @@ def _orthant(normals: list[Plane], mean: list[mpf], covariance: list[list[mpf]])
     # The integrand over x > -h is log-concave: find its peak, then integrate where it matters.
     low, high = -h, max(-h, mpf(0)) + abs(h) + abs(k) + 60
     left, right = low, high
-    for _ in range(200):
+    for _ in range(60):
         a, b = left + (right - left) / 3, right - (right - left) / 3
         left, right = (a, right) if log_integrand(a) < log_integrand(b) else (left, b)
     peak = (left + right) / 2
@@ -449,12 +449,12 @@ def _orthant(normals: list[Plane], mean: list[mpf], covariance: list[list[mpf]])
     bend = -k / rho if rho else peak
     edges = {low, high, peak}
     for centre, unit in ((peak, mpf(1)), (bend, rest / abs(rho) if rho else mpf(1)), (low, mpf(1))):
-        for i in range(-60, 8):
+        for i in range(-8, 8):
             edges |= {centre - unit * mpf(2) ** i, centre + unit * mpf(2) ** i}
     points = sorted(p for p in edges if low <= p <= high)
     total = mpf(0)
     for a, b in zip(points[:-1], points[1:], strict=True):
-        if max(log_integrand(a), log_integrand(b)) > top - 120 or a <= peak <= b:
+        if max(log_integrand(a), log_integrand(b)) > top - 60 or a <= peak <= b:
             total += sum(
                 w * mp.exp(log_integrand((a + b) / 2 + (b - a) / 2 * n) - top) for n, w in reference.legendre()
             ) * (b - a) / 2

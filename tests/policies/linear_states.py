@@ -76,7 +76,11 @@ def random_decision(
     return Decision(features, None if shared else arms, x, history, eligible)
 
 
-def ridge_for(decision: Decision, rng: np.random.Generator, condition: float = MAX_CONDITION) -> float:
-    """A ridge with which V has at most this condition number."""
-    top = max(float(np.linalg.eigvalsh(gram)[-1]) for gram in decision.tally().gram)
-    return float(max(10 ** rng.uniform(-2, 1), top / (condition - 1)))
+def ridge_for(decision: Decision, rng: np.random.Generator) -> float:
+    """A ridge with which V has a condition number of at most MAX_CONDITION."""
+    return float(max(10 ** rng.uniform(-2, 1), largest_eigenvalue(decision) / (MAX_CONDITION - 1)))
+
+
+def largest_eigenvalue(decision: Decision) -> float:
+    """The largest eigenvalue of G, over all models."""
+    return max(float(np.linalg.eigvalsh(gram)[-1]) for gram in decision.tally().gram)

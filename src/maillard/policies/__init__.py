@@ -7,13 +7,14 @@ is an attribute of this package. A subclass of `Sampled`, `Indexed`, `Perturbed`
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import pkgutil
 from typing import TYPE_CHECKING, Any
 
 from maillard import specs
-from maillard.errors import InvalidValue, UnknownName
+from maillard.errors import InvalidValue, MaillardError, UnknownName
 from maillard.policies.base.guarantees import Guarantees
 from maillard.policies.base.indexed_policy import Indexed
 from maillard.policies.base.linear_policy import LinearIndexed, LinearNoise, LinearPolicy, LinearSampled
@@ -53,6 +54,7 @@ __all__ = [  # noqa: PLE0604  # the policy classes are discovered, not listed
     "names",
     "policy",
     "real",
+    "uses_context",
     "whole",
     *sorted(_BUILT_IN),
 ]
@@ -65,6 +67,19 @@ def names() -> list[str]:
     """Return the names of all policies, including user-defined ones, but not targets such as `arm`."""
     targets = (FixedArm, FixedDistribution)
     return sorted(name for name, cls in Policy.registry.items() if not issubclass(cls, targets))
+
+
+def uses_context(given: str | Policy) -> bool:
+    """Return whether a policy, or that of a spec, depends on features or segments.
+
+    >>> uses_context("lin-ms:ridge=2"), uses_context("ms+")
+    (True, False)
+    """
+    if isinstance(given, Policy):
+        return given.uses_context
+    with contextlib.suppress(MaillardError):  # whoever makes the policy reports what is wrong
+        return policy_class(specs.read(given).name).uses_context
+    return False
 
 
 def policy(spec: str | Policy, **parameters: Any) -> Policy:

@@ -19,6 +19,7 @@ class LinearBoltzmann(LinearPolicy):
     formula: ClassVar[str] = "p ∝ exp(η mu)"
     reference: ClassVar[str] = "Sutton 1990; Cesa-Bianchi, Gentile, Lugosi and Neu 2017"
     probability_kind: ClassVar[ProbabilityKind] = "closed form"
+    uses_leaders: ClassVar[bool] = False
     guarantees: ClassVar[Guarantees] = linear_regret("Cesa-Bianchi, Gentile, Lugosi and Neu 2017")
 
     eta: float = real("η: inverse temperature, in units of 1 / reward", above=0, at_most=1e100)

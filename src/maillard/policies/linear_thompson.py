@@ -23,6 +23,7 @@ class LinearThompson(LinearNoise):
     formula: ClassVar[str] = "argmax of N(mu, scale σ² s²)"
     reference: ClassVar[str] = "Agrawal and Goyal 2013"
     probability_kind: ClassVar[ProbabilityKind] = "quadrature"
+    uses_leaders: ClassVar[bool] = False
     guarantees: ClassVar[Guarantees] = Guarantees(
         source="Agrawal and Goyal 2013",
         note="Their bound, d^(3/2) √T up to logarithms, is for joint draws with a larger variance.",

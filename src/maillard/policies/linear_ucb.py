@@ -15,6 +15,7 @@ class LinearUCB(LinearNoise, LinearIndexed):
     name: ClassVar[str] = "lin-ucb"
     formula: ClassVar[str] = "argmax of mu + α σ s"
     reference: ClassVar[str] = "Li, Chu, Langford and Schapire 2010; Abbasi-Yadkori, Pal and Szepesvari 2011"
+    uses_leaders: ClassVar[bool] = False
     guarantees: ClassVar[Guarantees] = Guarantees(
         regret="d √T",
         source="Abbasi-Yadkori, Pal and Szepesvari 2011",

@@ -36,6 +36,8 @@ class LinearPolicy(Policy):
 
     uses_context: ClassVar[bool] = True
     has_prior: ClassVar[bool] = True
+    range_width: ClassVar[float]  # of each instance: the width of the reward range; 1 if it is not declared
+    uses_leaders: ClassVar[bool] = True  # without a bound on errors if rounding may decide who leads
 
     ridge: float = real("λ: weight of the prior, V = λ I + G", default=1.0, above=0, at_most=1e100)
     centre: float = real("c: estimate without data; the midpoint of the range", hint=_CENTRE_HINT)
@@ -46,6 +48,8 @@ class LinearPolicy(Policy):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
         super().__post_init__()
+        low, high = (0.0, 1.0) if self.reward_range is None else self.reward_range
+        object.__setattr__(self, "range_width", high - low)
         object.__setattr__(self, "_models", None)
 
     def _implied(self) -> dict[str, Any]:
@@ -58,11 +62,6 @@ class LinearPolicy(Policy):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_models": None}  # the factors can be computed again
-
-    @property
-    def range_width(self) -> float:
-        """The width of the reward range; 1 if it is not declared."""
-        return 1.0 if self.reward_range is None else self.reward_range[1] - self.reward_range[0]
 
     def spec(self) -> specs.Spec:
         implied = self._implied()
@@ -105,7 +104,10 @@ class LinearPolicy(Policy):
     ) -> tuple[Floats, Floats | None]:
         tolerance = TIE * self.range_width
         scores = linear_scores(self.models(tally), x, mask, t, self.centre, tolerance)
-        return self._solve_scores(scores, bounds)
+        log, error = self._solve_scores(scores, bounds)
+        if bounds and self.uses_leaders and not scores.leaders_are_certain(scores.errors(self.centre)[0]):
+            error = np.full(log.size, np.inf)
+        return log, error
 
     def _solve_scores(self, scores: LinearScores, bounds: bool) -> tuple[Floats, Floats | None]:
         """Return log probabilities and, if `bounds` is true, bounds on their errors."""
@@ -211,13 +213,16 @@ class LinearNoise(LinearPolicy):
             if not 0.0 < p < 1.0:
                 allowed = "a finite number > 0, or bernoulli:p with 0 < p < 1, as in sigma2=bernoulli:0.05"
                 raise InvalidValue(f"{self.name}: sigma2", self.sigma2, allowed)
-            self._implied()  # raises if the reward range is invalid
-            object.__setattr__(self, "sigma2", p * (1.0 - p) * self.range_width * self.range_width)
+            largest = self._implied().get("sigma2", 0.25)  # the variance for p = 1/2
+            object.__setattr__(self, "sigma2", 4.0 * p * (1.0 - p) * largest)
         super().__post_init__()
 
     def _implied(self) -> dict[str, Any]:
         implied = super()._implied()
-        return {**implied, "sigma2": self.range_width * self.range_width / 4} if implied else implied
+        if self.reward_range is not None:
+            low, high = self.reward_range
+            implied["sigma2"] = (high - low) * (high - low) / 4
+        return implied
 
 
 def spread(weights: Floats, corners: list[Floats]) -> Floats:

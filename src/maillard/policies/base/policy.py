@@ -153,7 +153,8 @@ class Policy:
         """Return the log probability of every arm, with a bound on the error of each."""
         log, error = self._solve_tally(tally, x, round, eligible, bounds=True)
         error = rounding_error(log) if error is None else error
-        return Distribution(log, np.where(np.isneginf(log), 0.0, error))
+        # An infinite error means that the value is not known, also that of an arm with probability 0.
+        return Distribution(log, np.where(np.isneginf(log) & (error < np.inf), 0.0, error))
 
     def log_probabilities(
         self, tally: AnyTally, x: Any = None, *, round: int | None = None, eligible: ArrayLike | None = None
@@ -301,9 +302,8 @@ def as_arm_vector(field: str, value: Any, k: int) -> Floats:
 
 
 def rounding_error(log: Floats) -> Floats:
-    """Return a bound on the rounding error of log probabilities in closed form."""
-    error: Floats = _ROUNDING * np.maximum(1.0, np.abs(log))
-    return error
+    """Return a bound on the rounding error of log probabilities in closed form; 0 for probability 0."""
+    return np.where(np.isneginf(log), 0.0, _ROUNDING * np.maximum(1.0, np.abs(log)))
 
 
 def log_normalise(weights: Floats) -> Floats:

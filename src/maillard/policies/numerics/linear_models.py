@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from maillard.array_types import Floats
+from maillard.array_types import Floats, Ints
 from maillard.errors import InvalidValue
 from maillard.linear_tally import LinearStatistics, LinearTally
 from maillard.policies.numerics.triangular import backward, cholesky, forward, sum_in_order
@@ -22,28 +22,38 @@ class LinearModels:
     """
 
     def __init__(
-        self, statistics: tuple[LinearStatistics, ...], shared: bool, lower: Floats, theta: Floats
+        self,
+        counts: Ints,
+        statistics: tuple[LinearStatistics, ...],
+        shared: bool,
+        lower: Floats,
+        theta: Floats,
     ) -> None:
-        self.statistics, self.shared, self.lower, self.theta = statistics, shared, lower, theta
+        self.counts, self.statistics, self.shared = counts, statistics, shared
+        self.lower, self.theta = lower, theta
 
     @classmethod
     def of(
         cls, tally: LinearTally, ridge: float, centre: float, before: LinearModels | None = None
     ) -> LinearModels:
         """Return the models of a tally. Models that have not changed are taken from `before`."""
+        # A tally returns the same array of counts until it changes, which is faster to see than all models.
+        counts = tally.counts
+        if before is not None and counts is before.counts:
+            return before
         shared = tally.arms is None
         statistics = (tally.statistics(),) if shared else tuple(map(tally.statistics, range(len(tally))))
         if before is None or len(before.statistics) != len(statistics) or before.shared != shared:
-            return cls(statistics, shared, *_factor(statistics, ridge, centre))
+            return cls(counts, statistics, shared, *_factor(statistics, ridge, centre))
         pairs = zip(statistics, before.statistics, strict=True)
         changed = [i for i, (one, other) in enumerate(pairs) if one is not other]
         if not changed:
-            return before
+            return cls(counts, statistics, shared, before.lower, before.theta)
         if len(changed) == len(statistics):
-            return cls(statistics, shared, *_factor(statistics, ridge, centre))
+            return cls(counts, statistics, shared, *_factor(statistics, ridge, centre))
         lower, theta = before.lower.copy(), before.theta.copy()
         lower[:, :, changed], theta[:, changed] = _factor([statistics[i] for i in changed], ridge, centre)
-        return cls(statistics, shared, lower, theta)
+        return cls(counts, statistics, shared, lower, theta)
 
     @cached_property
     def log_determinants(self) -> Floats:

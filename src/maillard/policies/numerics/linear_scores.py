@@ -16,9 +16,9 @@ TIE = 2.0**-40  # relative tolerance of ties, because rounding breaks exact ones
 _EPS = float(np.finfo(np.float64).eps)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(eq=False, slots=True)
 class LinearScores:
-    """The estimates of the eligible arms in one decision."""
+    """The estimates of the eligible arms in one decision. Never changed."""
 
     mu: Floats
     "centre + x_a' theta, the estimate of each arm's mean reward."
@@ -36,8 +36,15 @@ class LinearScores:
     "The factors of all models, also those of arms that are not eligible."
     units: Ints
     "Feature rows in grid units, one column per arm; a disjoint model has one column for all arms."
-    which: Ints
-    "The model of each arm."
+    mask: Bools | None
+    "Which arms are eligible; None if all are."
+
+    @property
+    def which(self) -> Ints:
+        """The model of each eligible arm."""
+        if self.models.shared:
+            return np.zeros(self.mu.size, np.int64)
+        return np.arange(self.mu.size) if self.mask is None else np.flatnonzero(self.mask)
 
     def whitened(self, units: Ints) -> Floats:
         """Return L^-1 x for rows of a shared model, given as columns in grid units."""
@@ -58,19 +65,32 @@ class LinearScores:
         return largest
 
     def errors(self, centre: float) -> tuple[Floats, Floats]:
-        """Return bounds on the error of each mu, and on the relative error of each s_a^2 and w_a^2.
+        """Return bounds on the error of each mu, and on the relative error of each s_a^2 and w_a^2."""
+        unit, relative = self.model_errors(centre)
+        which = self.which
+        theta, rows = self.models.theta[:, which], np.abs(self.units) / STEPS
+        final = abs(centre) + len(theta) * np.sum(rows * np.abs(theta), axis=0)
+        mu = np.sqrt(self.s2) * unit[which] + 4.0 * _EPS * final
+        return np.where(self.s2 > 0.0, mu, 0.0), relative[which]
+
+    def leaders_are_certain(self, error: Floats) -> bool:
+        """Return whether errors of mu of this size cannot change which arms lead."""
+        drop = np.maximum.reduce(self.mu) - self.mu
+        # Equal estimates come from equal rows and models, whose errors are equal, too.
+        doubtful = (drop > 0.0) & (np.abs(drop - self.tolerance) <= error + error[np.argmax(self.mu)])
+        return not doubtful.any()
+
+    def model_errors(self, centre: float) -> tuple[Floats, Floats]:
+        """Return bounds for each model: on the error of x' theta per unit of s, and relative, of quadratic forms.
 
         The computed factor is that of V + E, where |E| is at most a few roundings of V. The trace of V bounds
         its largest eigenvalue, and that of V^-1 the inverse of its smallest.
         """
-        trace, inverse = (each[self.which] for each in self.models.traces)
-        theta = self.models.theta[:, self.which]
-        size, rows = len(theta), np.abs(self.units) / STEPS
-        right = np.array([_norm(each, centre) for each in self.models.statistics])[self.which]
+        (trace, inverse), theta = self.models.traces, self.models.theta
+        right = np.array([_norm(each, centre) for each in self.models.statistics])
         norm = np.sqrt(np.sum(theta * theta, axis=0))
-        solved = np.sqrt(self.s2 * inverse) * (trace * norm + right)
-        final = abs(centre) + size * np.sum(rows * np.abs(theta), axis=0)
-        return 4.0 * _EPS * (solved + final), np.minimum(4.0 * _EPS * (trace * inverse + size), 0.5)
+        unit: Floats = 4.0 * _EPS * np.sqrt(inverse) * (trace * norm + right)
+        return unit, np.minimum(4.0 * _EPS * (trace * inverse + len(theta)), 0.5)
 
 
 def _norm(model: LinearStatistics, centre: float) -> float:
@@ -92,10 +112,9 @@ def linear_scores(
     mu = centre + sum_in_order(rows * models.theta)
     y = forward(models.lower, rows)
     s2 = sum_in_order(y * y)
-    which = np.zeros(mu.size, np.int64) if models.shared else np.arange(mu.size)
     if mask is not None and not models.shared:
-        mu, s2, which = mu[mask], s2[mask], which[mask]
+        mu, s2 = mu[mask], s2[mask]
     top = np.maximum.reduce(mu)
     leads = mu >= top - tolerance
     gap = np.where(leads, 0.0, top - mu)
-    return LinearScores(mu, s2, gap, leads, t, tolerance, models, units, which)
+    return LinearScores(mu, s2, gap, leads, t, tolerance, models, units, mask)

@@ -34,10 +34,9 @@ def joint_log_probabilities(scores: LinearScores, variance: float, centre: float
     mean = sum_in_order(basis / STEPS * scores.models.theta)
     deviation = np.sqrt(variance)
     first = np.sqrt(sum_in_order(y[:, 0] * y[:, 0]))
-    trace, inverse = (float(each[0]) for each in scores.models.traces)
-    shift, _ = scores.errors(centre)
-    off = float((shift / np.sqrt(np.maximum(scores.s2, np.finfo(float).tiny))).max()) / deviation
-    stretch = 4.0 * np.finfo(float).eps * (trace * inverse + len(units))
+    unit, relative = (float(each[0]) for each in scores.model_errors(centre))
+    rounding = np.sum(np.abs(basis) / STEPS * np.abs(scores.models.theta)) * len(units) * 2.0**-50
+    off, stretch = float(unit + rounding / first) / deviation, relative
     if basis.shape[1] == 1:
         from scipy.special import log_ndtr
 

@@ -45,7 +45,9 @@ def forward(lower: Floats, rows: Floats) -> Floats:
     >>> forward(np.array([[2.0, 0.0], [1.0, 2.0]])[:, :, None], np.array([[2.0, 4.0], [5.0, 0.0]])).tolist()
     [[1.0, 2.0], [2.0, -1.0]]
     """
-    solved = np.empty((len(rows), *np.broadcast_shapes(lower.shape[2:], rows.shape[1:])))
+    # The longer of the two shapes, which are equal or 1 in each axis; numpy.broadcast_shapes takes longer.
+    shape = map(max, zip(lower.shape[2:], rows.shape[1:], strict=True))
+    solved = np.empty((len(rows), *shape))
     solved[:] = rows
     for j in range(len(solved)):
         pivot = solved[j]

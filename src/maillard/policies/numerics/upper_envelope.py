@@ -5,20 +5,24 @@ from __future__ import annotations
 import numpy as np
 
 from maillard.array_types import Floats
+from maillard.policies.base.policy import rounding_error
 from maillard.policies.numerics.linear_scores import TIE
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 _SQRT_HALF = float(np.sqrt(0.5))
 
 
-def win_log_probabilities(height: Floats, slope: Floats, tolerance: float) -> Floats:
-    """Return the log probability that each line is the largest at Z = abs(N(0, 1)).
+def envelope_log_probabilities(
+    height: Floats, slope: Floats, tolerance: float, errors: tuple[Floats, Floats] | None = None
+) -> tuple[Floats, Floats | None]:
+    """Return the log probability that each line is the largest at Z = abs(N(0, 1)), and bounds on the errors.
 
     The lines are height + z slope. Slopes that agree up to 2**-40 of the largest one are equal. Of lines with
     the same slope, those that are highest, up to the tolerance, share their probability. A line that is nowhere
-    the largest has probability 0.
+    the largest has probability 0. The bounds follow from `errors`, those of the heights and slopes.
 
-    >>> np.exp(win_log_probabilities(np.array([1.0, 0.0]), np.array([0.0, 1.0]), 0.0)).round(6).tolist()
+    >>> log, _ = envelope_log_probabilities(np.array([1.0, 0.0]), np.array([0.0, 1.0]), 0.0)
+    >>> np.exp(log).round(6).tolist()
     [0.682689, 0.317311]
     """
     order = np.argsort(slope, kind="stable")
@@ -33,8 +37,38 @@ def win_log_probabilities(height: Floats, slope: Floats, tolerance: float) -> Fl
     lines, start, end = _envelope(top.tolist(), ordered[begin].tolist())
     log = np.full(top.size, -np.inf)
     log[lines] = half_normal_log_probability(start, end)
-    shared: Floats = log[group] - np.log(np.bincount(group[highest]))[group]
-    return np.where(highest, shared, -np.inf)
+    shared = log[group] - np.log(np.bincount(group[highest]))[group]
+    chosen = np.where(highest, shared, -np.inf)
+    if errors is None:
+        return chosen, None
+    change = np.zeros(top.size)
+    off, turn = (np.maximum.reduceat(each[order], begin) for each in errors)
+    change[lines] = _changes(log[lines], start, (off[lines], turn[lines]), np.diff(ordered[begin][lines]))
+    # Without a bound, if rounding errors might decide whether slopes or heights are equal.
+    steps, both = np.diff(ordered), errors[1][order][1:] + errors[1][order][:-1]
+    unclear = (steps > 0.0) & (np.abs(steps - TIE * ordered[-1]) <= both)
+    drop = top[group] - height
+    doubtful = (drop > 0.0) & (np.abs(drop - tolerance) <= errors[0] + off[group])
+    if unclear.any():
+        change[:] = np.inf
+    change[group[doubtful]] = np.inf
+    return chosen, change[group] + rounding_error(chosen)
+
+
+def _changes(log: Floats, start: Floats, errors: tuple[Floats, Floats], steeper: Floats) -> Floats:
+    """Return bounds on the changes of log probabilities if the lines of the envelope are slightly wrong.
+
+    The ends of the intervals move. To first order, the log probability changes by the movement times the
+    density at the end, relative to the probability of the interval.
+    """
+    off, turn = errors
+    end, change = start[1:], np.zeros(log.size)
+    moved = (off[:-1] + off[1:] + end * (turn[:-1] + turn[1:])) / steeper
+    with np.errstate(over="ignore"):
+        density = -0.5 * end * end + 0.5 * np.log(2.0 / np.pi)
+        change[:-1] += moved * np.exp(density - log[:-1])
+        change[1:] += moved * np.exp(density - log[1:])
+    return 2.0 * change  # twice, for the terms of higher order
 
 
 def _envelope(height: list[float], slope: list[float]) -> tuple[list[int], Floats, Floats]:
