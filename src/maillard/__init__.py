@@ -9,6 +9,7 @@ from maillard.errors import *  # noqa: F403  # every exception
 from maillard.exploration import explore
 from maillard.linear_tally import LinearTally
 from maillard.policies import *  # noqa: F403  # every policy class; the registry finds them
+from maillard.segment_tally import SegmentTally
 from maillard.tally import Tally
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ _LAZY = {name: module for module, names in _LAZY_MODULES.items() for name in nam
 
 __all__ = [  # noqa: PLE0604  # assembled from the modules above
     "LinearTally",
+    "SegmentTally",
     "Tally",
     "explore",
     "policies",
