@@ -123,7 +123,7 @@ def _read_value(text: str) -> Value:
     return float(text) if _NUMBER.fullmatch(text) else text
 
 
-def _write_value(value: Value) -> str:
+def _write_value(value: Value) -> str:  # noqa: PLR0911  # one for each type
     match value:
         case bool():
             return str(value).lower()

@@ -1,12 +1,13 @@
 """Independent evaluation of linear policies from raw rows and rewards, with 50 digits.
 
-The sums are exact rationals. Linear algebra uses decimal numbers and the factorization L D L', where the package
-uses floats and Cholesky. Transcendental functions are mpmath's.
+The sums are exact rationals. Linear algebra uses decimal numbers and the factorization L D L', where the
+package uses floats and Cholesky. Transcendental functions are mpmath's.
 """
 
 from __future__ import annotations
 
 import decimal
+import itertools
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
@@ -59,7 +60,9 @@ def _mpf(value: Decimal) -> mpf:
 class Model:
     """V = L D L' of one linear model, and L^-1 (b - c Sx)."""
 
-    def __init__(self, events: list[tuple[np.ndarray, float]], size: int, ridge: float, centre: float) -> None:
+    def __init__(
+        self, events: list[tuple[np.ndarray, float]], size: int, ridge: float, centre: float
+    ) -> None:
         gram = [[Fraction(0)] * size for _ in range(size)]
         right = [Fraction(0)] * size
         for row, reward in events:
@@ -120,7 +123,9 @@ class Estimates:
         mask = decision.eligible or [True] * decision.choices
         self.places = [arm for arm in range(decision.choices) if mask[arm]]
         self.shared, self.t = shared, 1 + len(decision.events)
-        rows = [[_decimal(v) for v in (decision.x[a] if shared else decision.x).tolist()] for a in self.places]
+        rows = [
+            [_decimal(v) for v in (decision.x[a] if shared else decision.x).tolist()] for a in self.places
+        ]
         self.rows = rows
         models = [self.models[0 if shared else a] for a in self.places]
         solved = [model.solve(row) for model, row in zip(models, rows, strict=True)]
@@ -265,7 +270,10 @@ def design(rows: list[Row], exponent: list[mpf]) -> list[mpf]:
     while True:
         used = [i for i in range(k) if q[i]]
         moments = [
-            [sum((q[i] * coordinates[i][a] * coordinates[i][b] for i in used), Decimal(0)) for b in range(a + 1)]
+            [
+                sum((q[i] * coordinates[i][a] * coordinates[i][b] for i in used), Decimal(0))
+                for b in range(a + 1)
+            ]
             for a in range(rank)
         ]
         lower, diagonal = ldl(moments)
@@ -333,10 +341,13 @@ def lin_ts(found: Estimates, policy: Any) -> list[mpf]:
         chosen[i] = share
     for i in random:
         end = max(level, *(found.mu[j] + 20 * deviation[j] for j in random)) + 20 * deviation[i]
-        points = sorted({level, end, *(p for j in random for p in _knots(found.mu[j], deviation[j]) if level < p < end)})
+        points = sorted(
+            {level, end, *(p for j in random for p in _knots(found.mu[j], deviation[j]) if level < p < end)}
+        )
         integral = mp.quad(
-            lambda x, i=i: mp.npdf(x, found.mu[i], deviation[i])  # type: ignore[misc]
-            * mp.fprod(cdf(j, x) for j in random if j != i),
+            lambda x, i=i: (
+                mp.npdf(x, found.mu[i], deviation[i]) * mp.fprod(cdf(j, x) for j in random if j != i)
+            ),
             [*points],
         )
         chosen[i] = mp.log(integral)
@@ -453,11 +464,16 @@ def _orthant(normals: list[Plane], mean: list[mpf], covariance: list[list[mpf]])
             edges |= {centre - unit * mpf(2) ** i, centre + unit * mpf(2) ** i}
     points = sorted(p for p in edges if low <= p <= high)
     total = mpf(0)
-    for a, b in zip(points[:-1], points[1:], strict=True):
+    for a, b in itertools.pairwise(points):
         if max(log_integrand(a), log_integrand(b)) > top - 60 or a <= peak <= b:
-            total += sum(
-                w * mp.exp(log_integrand((a + b) / 2 + (b - a) / 2 * n) - top) for n, w in reference.legendre()
-            ) * (b - a) / 2
+            total += (
+                sum(
+                    w * mp.exp(log_integrand((a + b) / 2 + (b - a) / 2 * n) - top)
+                    for n, w in reference.legendre()
+                )
+                * (b - a)
+                / 2
+            )
     return total * mp.exp(top) / mp.sqrt(2 * mp.pi)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from maillard import LinearTally, Policy, policy, policies
+from maillard import LinearTally, Policy, policies, policy
 from maillard.policies import LinearPolicy, policy_class
 from tests.policies.linear_reference import Decision
 
@@ -12,6 +12,7 @@ NAMES = [name for name in policies.names() if issubclass(policy_class(name), Lin
 VARIANTS = [
     "lin-ms:booster=1",
     "lin-med:beta=0.5",
+    "lin-med:beta=0.001",
     "lin-med:emp=0.5,opt=0.5",
     "lin-ts:scale=2",
     "lin-rand-ucb:width=3",

@@ -51,7 +51,7 @@ def with_noise(spec: str, decision: Decision, seed: int, ridge: float | None = N
     """The policy, with a random sigma2 if it has one; a small sigma2 gives small probabilities."""
     rng = np.random.default_rng(seed)
     ridge = ridge_for(decision, rng) if ridge is None else ridge
-    noisy = issubclass(maillard.policy_class(spec.split(":")[0]), maillard.LinearNoise)
+    noisy = issubclass(maillard.policy_class(spec.split(":", maxsplit=1)[0]), maillard.LinearNoise)
     return make(spec, ridge=ridge, **({"sigma2": 10 ** rng.uniform(-4, 0)} if noisy else {}))
 
 
@@ -79,15 +79,14 @@ def test_every_policy_of_the_design_is_registered() -> None:
 
 @pytest.mark.parametrize(
     ("spec", "count"),
-    [(spec, 12) for spec in CLOSED]
-    + [pytest.param(spec, 200, marks=pytest.mark.torture) for spec in CLOSED],
+    [(spec, 12) for spec in CLOSED] + [pytest.param(spec, 200, marks=pytest.mark.torture) for spec in CLOSED],
 )
 def test_closed_forms_against_mpmath(spec, count) -> None:
     least = []
     for seed in range(count):
         decision = sized(seed)
         least.append(compare(spec, decision, with_noise(spec, decision, seed), 1e-12))
-    if count >= 200 and spec in ("lin-ms", "lin-med:beta=0.5", "lin-rand-ucb"):
+    if count >= 200 and spec in ("lin-ms", "lin-med:beta=0.001", "lin-rand-ucb"):
         assert sum(np.isfinite(value) and value < -50 for value in least) > 5
 
 
@@ -137,8 +136,10 @@ def test_the_stated_bound_covers_ill_conditioned_models(spec, condition) -> None
 def state(shared: bool, *, events: int = 40, features: int = 3, arms: int = 5, seed: int = 0) -> Decision:
     rng = np.random.default_rng(seed)
     decision = random_decision(rng, features, arms, shared=shared, events=events, masks=False)
-    decision.x[:] = random_rows(np.random.default_rng(seed + 1), arms, features)[: len(decision.x)] if shared else (
-        random_rows(np.random.default_rng(seed + 1), 1, features)[0]
+    decision.x[:] = (
+        random_rows(np.random.default_rng(seed + 1), arms, features)[: len(decision.x)]
+        if shared
+        else (random_rows(np.random.default_rng(seed + 1), 1, features)[0])
     )
     return decision
 
@@ -240,7 +241,9 @@ def test_tied_leaders_that_rounding_separates() -> None:
         rows = np.stack([x, x[[1, 0, 2]]])
         made = make("lin-ms")
         models = made.models(tally)
-        scores = linear_scores(models, (rows.T * 65536).astype(np.int64), None, 1, 0.5, 2.0**-40)
+        scores = linear_scores(
+            models, (rows.T * 65536).astype(np.int64), None, t=1, centre=0.5, tolerance=2.0**-40
+        )
         broken += scores.mu[0] != scores.mu[1]
         assert scores.leads.all()
         for name in ("lin-ms", "lin-med", "igw", "lin-epsilon-greedy", "lin-ucb", "lin-imed", "lin-rand-ucb"):
@@ -317,7 +320,7 @@ def test_plain_compiled_loops_give_the_same_bits(shared) -> None:
         tally, ridge, centre = decision.tally(), 10 ** rng.uniform(-3, 1), 0.3
         models = LinearModels.of(tally, ridge, centre)
         units = (np.atleast_2d(decision.x).T * 65536).astype(np.int64)
-        scores = linear_scores(models, units, None, 1, centre, 0.0)
+        scores = linear_scores(models, units, None, t=1, centre=centre, tolerance=0.0)
         for arm in range(arms):
             model = 0 if shared else arm
             x = decision.x[arm] if shared else decision.x
@@ -338,7 +341,11 @@ def test_factors_follow_the_tally() -> None:
         assert np.array_equal(made.log_probabilities(one, row), make("lin-ms").log_probabilities(one, row))
 
     for _ in range(25):
-        row, reward, arm = LinearTally.to_grid(rng.uniform(-1, 1, 3)), float(rng.random()), int(rng.integers(4))
+        row, reward, arm = (
+            LinearTally.to_grid(rng.uniform(-1, 1, 3)),
+            float(rng.random()),
+            int(rng.integers(4)),
+        )
         tally.add(row, reward, arm)
         same(tally, x)
         match rng.integers(4):
@@ -379,7 +386,9 @@ def test_the_convex_hull_is_exact() -> None:
 def test_joint_draws_of_rank_three_are_refused() -> None:
     rows = np.vstack([np.zeros(3), np.eye(3)])
     made = make("lin-ts:draws=joint")
-    with pytest.raises(InvalidValue, match=r"draws: expected independent \(or the policy lin-rand-ucb\).*rank 3"):
+    with pytest.raises(
+        InvalidValue, match=r"draws: expected independent \(or the policy lin-rand-ucb\).*rank 3"
+    ):
         made.probabilities(state(True).tally(), rows)
     kept = made.probabilities(state(True).tally(), rows, eligible=[True, True, True, False])
     assert kept.sum() == pytest.approx(1)
@@ -389,14 +398,22 @@ def test_joint_draws_of_rank_three_are_refused() -> None:
 @pytest.mark.parametrize(
     ("spec", "parameters", "message"),
     [
-        ("lin-ms", {"sigma2": 0.25}, r"centre: expected a finite number \(or pass reward_range=\(low, high\)"),
+        (
+            "lin-ms",
+            {"sigma2": 0.25},
+            r"centre: expected a finite number \(or pass reward_range=\(low, high\)",
+        ),
         ("lin-ms", {"centre": 0}, "sigma2: expected a finite number > 0.*or bernoulli:p.*got None"),
         ("lin-ms:ridge=0", {"reward_range": (0, 1)}, "ridge: expected a finite number > 0.*got 0"),
         ("lin-ms:sigma2=bernoulli:2", {"reward_range": (0, 1)}, "bernoulli:p with 0 < p < 1"),
         ("lin-ms:sigma2=poisson:2", {"reward_range": (0, 1)}, "sigma2=bernoulli:0.05"),
         ("lin-ms", {"reward_range": (1, 0)}, r"reward_range: expected \(low, high\) with low < high"),
         ("lin-boltzmann", {"reward_range": (0, 1)}, "eta: expected a finite number > 0"),
-        ("lin-med:beta=wide", {"reward_range": (0, 1)}, "beta: expected a finite number.*or theory, got 'wide'"),
+        (
+            "lin-med:beta=wide",
+            {"reward_range": (0, 1)},
+            "beta: expected a finite number.*or theory, got 'wide'",
+        ),
         ("lin-med:emp=0.9,opt=0.2", {"reward_range": (0, 1)}, r"emp: expected at most 0.8.*got 0.9"),
         ("igw:fast=true", {"centre": 0.5}, r"reward_range: expected \(low, high\), because fast=true"),
         ("lin-ts:draws=both", {"reward_range": (0, 1)}, "draws: expected one of independent, joint"),
@@ -415,7 +432,9 @@ def test_parameters_and_specs() -> None:
     assert policy("lin-ms:sigma2=bernoulli:0.5,reward_range=0..2").sigma2 == 1.0
     assert policy("lin-ms:sigma2=1", reward_range=(0, 4)).centre == 2.0
     assert policy("lin-ms:sigma2=1,centre=3").range_width == 1.0
-    assert str(policy("lin-ms:centre=0,reward_range=-1..2,sigma2=2.25")) == "lin-ms:centre=0,reward_range=-1..2"
+    assert (
+        str(policy("lin-ms:centre=0,reward_range=-1..2,sigma2=2.25")) == "lin-ms:centre=0,reward_range=-1..2"
+    )
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,9 @@ INNER = [name for name in NAMES if name != "dmed"]
 def example() -> SegmentTally:
     tally, rng = SegmentTally.empty(arms=3), np.random.default_rng(0)
     for _ in range(60):
-        tally.add(("phone", "de") if rng.random() < 0.5 else "desktop", int(rng.integers(3)), float(rng.integers(2)))
+        tally.add(
+            ("phone", "de") if rng.random() < 0.5 else "desktop", int(rng.integers(3)), float(rng.integers(2))
+        )
     return tally
 
 

@@ -104,7 +104,9 @@ def describe_policy(given: str | Policy, rule: Reward, *, new: bool = False) -> 
     if not isinstance(given, str | Policy):
         raise InvalidValue("policy", given, "a spec such as 'ms+:booster=8', or a policy")
     if uses_context(given):
-        allowed = "a policy without a context, such as kl-ms+: this experiment has no features and no segments"
+        allowed = (
+            "a policy without a context, such as kl-ms+: this experiment has no features and no segments"
+        )
         raise InvalidValue("policy", str(given), allowed)
     try:
         made = policy(given, reward_range=rule.range) if rule.range else policy(given)

@@ -99,7 +99,8 @@ def policy(spec: str | Policy, **parameters: Any) -> Policy:
     if isinstance(spec, Policy):
         return _fill(spec, parameters)
     _check_spelling(spec)
-    name, values, options = specs.read(spec)
+    name, values, read = specs.read(spec)
+    options: dict[str, Any] = dict(read)
     alias, name = name, resolve_alias(name, options.get("reward_range", parameters.get("reward_range")))
     cls = policy_class(name)
     if alias != name and not hasattr(cls, "reward_range"):

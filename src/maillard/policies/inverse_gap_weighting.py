@@ -16,8 +16,8 @@ from maillard.policies.numerics.linear_scores import TIE, LinearScores
 class InverseGapWeighting(LinearPolicy):
     """Gives each rival a probability that falls with its gap, and the rest to the leaders.
 
-    Estimates and gaps are in units of the reward range. With `fast`, probabilities of rivals also fall with the
-    smallest cost, the distance of the best estimate from the largest reward.
+    Estimates and gaps are in units of the reward range. With `fast`, probabilities of rivals also fall with
+    the smallest cost, the distance of the best estimate from the largest reward.
     """
 
     name: ClassVar[str] = "igw"
@@ -26,7 +26,7 @@ class InverseGapWeighting(LinearPolicy):
     probability_kind: ClassVar[ProbabilityKind] = "closed form"
     guarantees: ClassVar[Guarantees] = Guarantees(
         regret="√(K d T)",
-        source="Foster and Rakhlin 2020, Theorem 1",
+        source="Foster and Rakhlin 2020",
         note="Up to logarithms, with γ tuned to the horizon; the default γ is that of Vowpal Wabbit.",
     )
 

@@ -18,7 +18,7 @@ class LinearIndexedMinimumEmpiricalDivergence(LinearNoise, LinearIndexed):
     reference: ClassVar[str] = "Bian and Tan 2024, LinIMED-1"
     guarantees: ClassVar[Guarantees] = Guarantees(
         regret="d √T",
-        source="Bian and Tan 2024, Theorem 1",
+        source="Bian and Tan 2024",
         note="Up to logarithms, and only with the β that lin-med calls theory.",
     )
 

@@ -29,9 +29,7 @@ class LinearThompson(LinearNoise):
         note="Their bound, d^(3/2) √T up to logarithms, is for joint draws with a larger variance.",
     )
 
-    scale: float = real(
-        "factor on the variance", default=1.0, above=0, at_most=1e100, min_magnitude=1e-100
-    )
+    scale: float = real("factor on the variance", default=1.0, above=0, at_most=1e100, min_magnitude=1e-100)
     draws: str = choice(
         "of a shared model: one per arm, or one of the coefficients", ("independent", "joint"),
         default="independent",

@@ -22,7 +22,9 @@ class LinearUCB(LinearNoise, LinearIndexed):
         note="Up to logarithms, and only with α² σ² of at least the β that lin-med calls theory.",
     )
 
-    alpha: float = real("α: width of the bound in standard deviations", default=1.0, at_least=0, at_most=1e100)
+    alpha: float = real(
+        "α: width of the bound in standard deviations", default=1.0, at_least=0, at_most=1e100
+    )
 
     def index(self, mu: Any, s2: Any, gap: Any, t: Any) -> Any:
         return mu + self.alpha * np.sqrt(self.sigma2 * s2)

@@ -18,6 +18,7 @@ from maillard.policies.base.shared_parameters import (
 
 __all__ = [
     "BoostedLeaders", "DiscretelyPerturbed", "Distribution", "FamilyRewards", "Guarantees", "Indexed",
-    "KnownHorizon", "LinearIndexed", "LinearNoise", "LinearPolicy", "LinearSampled", "Perturbed", "Policy", "Pooled", "ProbabilityKind", "Sampled", "ScaledWidth",
+    "KnownHorizon", "LinearIndexed", "LinearNoise", "LinearPolicy", "LinearSampled", "Perturbed",
+    "Policy", "Pooled", "ProbabilityKind", "Sampled", "ScaledWidth",
     "SubGaussianRewards", "boosted_rival", "choice", "flag", "linear_regret", "policy_class", "real", "whole",
 ]  # fmt: skip

@@ -23,14 +23,16 @@ from maillard.policies.numerics.linear_models import LinearModels
 from maillard.policies.numerics.linear_scores import TIE, LinearScores, linear_scores
 
 _CENTRE_HINT = " (or pass reward_range=(low, high), which sets the centre to its midpoint)"
-_SIGMA2_HINT = ", or bernoulli:p for p (1 - p) (or pass reward_range=(low, high), which sets (high - low)^2 / 4)"
+_SIGMA2_HINT = (
+    ", or bernoulli:p for p (1 - p) (or pass reward_range=(low, high), which sets (high - low)^2 / 4)"
+)
 
 
 class LinearPolicy(Policy):
     """Base class of policies that estimate the mean reward of each arm by ridge regression.
 
-    `x` is one feature row for all arms if the tally is disjoint (one model per arm), or one row per arm if all
-    arms share a model. With `V = ridge I + G`, the estimates are `theta = V^-1 (b - centre Sx)` and
+    `x` is one feature row for all arms if the tally is disjoint (one model per arm), or one row per arm if
+    they share a model. With `V = ridge I + G`, the estimates are `theta = V^-1 (b - centre Sx)` and
     `mu_a = centre + x_a' theta`, and `s_a^2 = x_a' V^-1 x_a` measures their uncertainty.
     """
 
@@ -40,7 +42,9 @@ class LinearPolicy(Policy):
     uses_leaders: ClassVar[bool] = True  # without a bound on errors if rounding may decide who leads
 
     ridge: float = real("λ: weight of the prior, V = λ I + G", default=1.0, above=0, at_most=1e100)
-    centre: float = real("c: estimate without data; the midpoint of the range", hint=_CENTRE_HINT)
+    centre: float = real(
+        "c: estimate without data; the midpoint of the range", default=None, hint=_CENTRE_HINT
+    )
     reward_range: tuple[float, float] | None = interval("smallest and largest reward; without it, 1 apart")
 
     def __post_init__(self) -> None:
@@ -103,7 +107,7 @@ class LinearPolicy(Policy):
         self, tally: Any, x: Any, mask: Bools | None, t: int, bounds: bool
     ) -> tuple[Floats, Floats | None]:
         tolerance = TIE * self.range_width
-        scores = linear_scores(self.models(tally), x, mask, t, self.centre, tolerance)
+        scores = linear_scores(self.models(tally), x, mask, t=t, centre=self.centre, tolerance=tolerance)
         log, error = self._solve_scores(scores, bounds)
         if bounds and self.uses_leaders and not scores.leaders_are_certain(scores.errors(self.centre)[0]):
             error = np.full(log.size, np.inf)
@@ -199,8 +203,8 @@ class LinearNoise(LinearPolicy):
     """
 
     sigma2: float = real(
-        "rewards are sigma2-sub-Gaussian; or bernoulli:p", above=0, at_most=1e100, min_magnitude=1e-100,
-        hint=_SIGMA2_HINT,
+        "rewards are sigma2-sub-Gaussian; or bernoulli:p", default=None, hint=_SIGMA2_HINT,
+        above=0, at_most=1e100, min_magnitude=1e-100,
     )  # fmt: skip
 
     def __post_init__(self) -> None:

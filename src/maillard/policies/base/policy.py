@@ -210,7 +210,9 @@ class Policy:
             raise InvalidValue("rng", rng, "a numpy.random.Generator, such as numpy.random.default_rng()")
         if size is not None and (not isinstance(size, int | np.integer) or size < 0):
             raise InvalidValue("size", size, "a whole number >= 0")
-        p = self.probabilities(tally, x, round=round, eligible=eligible)
+        # A subclass may override `probabilities` without the argument that it does not use.
+        context = {} if x is None else {"x": x}
+        p = self.probabilities(tally, **context, round=round, eligible=eligible)
         arms = sample_arms(p, rng, 1 if size is None else size)
         return int(arms[0]) if size is None else arms
 
@@ -233,7 +235,7 @@ class Policy:
         return log, error
 
     def _prepare(self, tally: Any, x: Any) -> tuple[Any, Any, int]:
-        """Check the state and the context. Return both as `_solve_arms` needs them, and the number of arms."""
+        """Return the checked state and context as `_solve_arms` needs them, and the number of arms."""
         if not isinstance(tally, Tally):
             raise InvalidValue("tally", tally, "a Tally")
         if x is not None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from maillard.array_types import Floats
+from maillard.array_types import Floats, Indices
 from maillard.policies.base.policy import rounding_error
 from maillard.policies.numerics import quadrature
+from maillard.policies.numerics.rare_arms import log_integrals
 from maillard.policies.numerics.score_distributions import GAUSSIAN
 
 # A constant is replaced by a Gaussian that is narrower than all others by this factor. Its mean is right, so
 # the error is of second order in the factor.
 _NARROW = 2.0**-24
+_RARE = float(np.log(1e-15))  # arms with smaller log probabilities are rare
 
 
 def independent_log_probabilities(mean: Floats, deviation: Floats) -> tuple[Floats, Floats]:
@@ -38,9 +40,33 @@ def independent_log_probabilities(mean: Floats, deviation: Floats) -> tuple[Floa
         widths[-1] = _NARROW * widths[:-1].min()
     some, some_error = _random(mean[arms], widths)
     some_error += 4.0 * _NARROW**2 * (arms.size - np.minimum(some, 0.0))
+    rare = np.flatnonzero(some[:-1] < _RARE)
+    if arms.size > 2 and rare.size:
+        some[rare], some_error[rare] = _rare(mean[arms[:-1]], widths[:-1], mean[arms[-1]], rare)
     log[arms], error[arms] = some, some_error
     log[best], error[best] = some[-1] - np.log(copies), some_error[-1]
     return log, error
+
+
+def _rare(mean: Floats, deviation: Floats, constant: float, rare: Indices) -> tuple[Floats, Floats]:
+    """Return the log probabilities of rare arms: the integral of each one's density above the constant.
+
+    Near the constant, the product of the other distribution functions has a step, which the integrals of
+    `quadrature` resolve only for arms that are not rare. Here the step is the end of the integral.
+    """
+
+    def log_integrand(x: Floats) -> Floats:
+        total = GAUSSIAN.logs(x, mean[rare, None], deviation[rare, None])[1]
+        for a, b in zip(mean.tolist(), deviation.tolist(), strict=True):
+            total = total + GAUSSIAN.logs(x, np.full((1, 1), a), np.full((1, 1), b))[0]
+        return total
+
+    low = np.full(rare.size, constant)
+    peak = np.maximum(low, mean[rare])
+    top = max(constant, float((mean + 12.0 * deviation).max()))
+    with np.errstate(all="ignore"):
+        log, error, _ = log_integrals(log_integrand, low, peak, top + (top - peak) + deviation[rare])
+    return log, error + 1e-12
 
 
 def _random(mean: Floats, deviation: Floats) -> tuple[Floats, Floats]:

@@ -81,7 +81,7 @@ class LinearScores:
         return not doubtful.any()
 
     def model_errors(self, centre: float) -> tuple[Floats, Floats]:
-        """Return bounds for each model: on the error of x' theta per unit of s, and relative, of quadratic forms.
+        """Return bounds for each model: errors of x' theta per unit of s, and relative ones of s^2 and w^2.
 
         The computed factor is that of V + E, where |E| is at most a few roundings of V. The trace of V bounds
         its largest eigenvalue, and that of V^-1 the inverse of its smallest.
@@ -100,7 +100,7 @@ def _norm(model: LinearStatistics, centre: float) -> float:
 
 
 def linear_scores(
-    models: LinearModels, units: Ints, mask: Bools | None, t: int, centre: float, tolerance: float
+    models: LinearModels, units: Ints, mask: Bools | None, *, t: int, centre: float, tolerance: float
 ) -> LinearScores:
     """Return the estimates of the eligible arms.
 

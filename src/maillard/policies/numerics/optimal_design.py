@@ -47,12 +47,13 @@ def design(rows: Floats) -> Floats:
 def _orthogonal_coordinates(rows: Floats) -> tuple[Floats, Ints]:
     """Return the rows in an orthonormal basis of their space, and the rows that the basis was made from.
 
-    This is a Cholesky factorization with pivots: the row with the largest residual is next, ties to the first.
+    A Cholesky factorization with pivots: the row with the largest residual is next, ties to the first.
     """
     residual = rows.copy()
     norms = sum_in_order(residual * residual)
     longest = np.maximum.reduce(norms)
-    coordinates, basis = [], []
+    coordinates: list[Floats] = []
+    basis: list[int] = []
     while len(basis) < min(rows.shape):
         largest = np.maximum.reduce(norms)
         if not largest > _NEGLIGIBLE * longest:

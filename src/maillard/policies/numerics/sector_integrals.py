@@ -27,14 +27,17 @@ def sector_log_probabilities(start: Floats, width: Floats, rho: float) -> tuple[
 
     The sectors partition the plane; each is narrower than π.
 
-    >>> log, _ = sector_log_probabilities(np.array([-1.0, 1.0, 2.0]), np.array([2.0, 1.0, 2 * np.pi - 3]), 0.0)
+    >>> width = np.array([2.0, 1.0, 2 * np.pi - 3])
+    >>> log, _ = sector_log_probabilities(np.array([-1.0, 1.0, 2.0]), width, 0.0)
     >>> np.round(np.exp(log) * 2 * np.pi, 6).tolist()
     [2.0, 1.0, 3.283185]
     """
     end = start + width
     # By symmetry, all parts lie between 0 and π: those at negative angles, at positive ones, and beyond π.
     left_of = start < 0.0
-    lows = np.stack([np.where(left_of, np.maximum(-end, 0.0), 0.0), np.maximum(start, 0.0), 2.0 * np.pi - end])
+    lows = np.stack(
+        [np.where(left_of, np.maximum(-end, 0.0), 0.0), np.maximum(start, 0.0), 2.0 * np.pi - end]
+    )
     inside = np.where(end > 0.0, -start, width)
     right = np.where(left_of, end, np.minimum(width, np.pi - start))
     widths = np.stack([np.where(left_of, inside, 0.0), right, end - np.pi])

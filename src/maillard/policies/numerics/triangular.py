@@ -58,7 +58,7 @@ def forward(lower: Floats, rows: Floats) -> Floats:
 
 
 def backward(lower: Floats, rows: Floats) -> Floats:
-    """Return L'^-1 y for each column y of `rows`; the element i is reduced for j = d - 1, d - 2, ..., i + 1."""
+    """Return L'^-1 y for each column y of `rows`; the element i is reduced for j = d - 1, ..., i + 1."""
     solved = rows.copy()
     for j in range(len(solved) - 1, -1, -1):
         pivot = solved[j]

@@ -18,8 +18,8 @@ def envelope_log_probabilities(
     """Return the log probability that each line is the largest at Z = abs(N(0, 1)), and bounds on the errors.
 
     The lines are height + z slope. Slopes that agree up to 2**-40 of the largest one are equal. Of lines with
-    the same slope, those that are highest, up to the tolerance, share their probability. A line that is nowhere
-    the largest has probability 0. The bounds follow from `errors`, those of the heights and slopes.
+    the same slope, those that are highest, up to the tolerance, share their probability. A line that is
+    nowhere the largest has probability 0. The bounds follow from `errors`, those of the heights and slopes.
 
     >>> log, _ = envelope_log_probabilities(np.array([1.0, 0.0]), np.array([0.0, 1.0]), 0.0)
     >>> np.exp(log).round(6).tolist()
