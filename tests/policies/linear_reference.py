@@ -341,14 +341,14 @@ def lin_ts(found: Estimates, policy: Any) -> list[mpf]:
         chosen[i] = share
     for i in random:
         end = max(level, *(found.mu[j] + 20 * deviation[j] for j in random)) + 20 * deviation[i]
-        points = sorted(
-            {level, end, *(p for j in random for p in _knots(found.mu[j], deviation[j]) if level < p < end)}
-        )
+        knots = {p for j in random for p in _knots(found.mu[j], deviation[j])}
+        knots |= {level + deviation[i] * mpf(2) ** step for step in range(-10, 8)}  # it may fall steeply
+        points = [level, *sorted(p for p in knots if level < p < end), end]
         integral = mp.quad(
             lambda x, i=i: (
                 mp.npdf(x, found.mu[i], deviation[i]) * mp.fprod(cdf(j, x) for j in random if j != i)
             ),
-            [*points],
+            points,
         )
         chosen[i] = mp.log(integral)
     return chosen

@@ -9,7 +9,14 @@ import numpy as np
 from maillard.array_types import Floats, Ints
 from maillard.errors import InvalidValue
 from maillard.linear_tally import LinearStatistics, LinearTally
-from maillard.policies.numerics.triangular import backward, cholesky, forward, sum_in_order
+from maillard.policies.numerics.triangular import (
+    Columns,
+    backward,
+    cholesky,
+    columns_of,
+    forward,
+    sum_in_order,
+)
 
 # A smaller pivot, relative to the diagonal of V, consists mostly of rounding errors.
 MIN_PIVOT = 2.0**-46
@@ -54,6 +61,11 @@ class LinearModels:
         lower, theta = before.lower.copy(), before.theta.copy()
         lower[:, :, changed], theta[:, changed] = _factor([statistics[i] for i in changed], ridge, centre)
         return cls(counts, statistics, shared, lower, theta)
+
+    @cached_property
+    def columns(self) -> Columns:
+        """The columns of L, for `forward`."""
+        return columns_of(self.lower)
 
     @cached_property
     def log_determinants(self) -> Floats:

@@ -48,7 +48,7 @@ class LinearScores:
 
     def whitened(self, units: Ints) -> Floats:
         """Return L^-1 x for rows of a shared model, given as columns in grid units."""
-        return forward(self.models.lower, units / STEPS)
+        return forward(self.models.lower, units / STEPS, self.models.columns)
 
     def squared_widths(self) -> Floats:
         """Return w_a^2, the largest squared norm of x_a - x_l in V^-1 over all leaders l, for each arm.
@@ -110,7 +110,7 @@ def linear_scores(
         units = units[:, mask]
     rows = units / STEPS
     mu = centre + sum_in_order(rows * models.theta)
-    y = forward(models.lower, rows)
+    y = forward(models.lower, rows, models.columns)
     s2 = sum_in_order(y * y)
     if mask is not None and not models.shared:
         mu, s2 = mu[mask], s2[mask]

@@ -36,11 +36,19 @@ def cholesky(matrices: Floats) -> Floats:
     return lower
 
 
-def forward(lower: Floats, rows: Floats) -> Floats:
+Columns = list[tuple[Floats, Floats]]
+
+
+def columns_of(lower: Floats) -> Columns:
+    """Return the diagonal element and the elements below it for each column of the factors, as views."""
+    return [(lower[j, j], lower[j + 1 :, j]) for j in range(len(lower))]
+
+
+def forward(lower: Floats, rows: Floats, columns: Columns | None = None) -> Floats:
     """Return L^-1 x for each column x of `rows`, of shape (d, columns).
 
     There is one factor per column, or one for all of them. The element i is reduced by l_ij y_j for
-    j = 0, 1, ..., i - 1, in this order, and divided by l_ii.
+    j = 0, 1, ..., i - 1, in this order, and divided by l_ii. `columns` saves time with the same factors.
 
     >>> forward(np.array([[2.0, 0.0], [1.0, 2.0]])[:, :, None], np.array([[2.0, 4.0], [5.0, 0.0]])).tolist()
     [[1.0, 2.0], [2.0, -1.0]]
@@ -49,11 +57,11 @@ def forward(lower: Floats, rows: Floats) -> Floats:
     shape = map(max, zip(lower.shape[2:], rows.shape[1:], strict=True))
     solved = np.empty((len(rows), *shape))
     solved[:] = rows
-    for j in range(len(solved)):
-        pivot = solved[j]
-        pivot /= lower[j, j]
-        rest = solved[j + 1 :]
-        rest -= lower[j + 1 :, j] * pivot
+    for j, (diagonal, below) in enumerate(columns or columns_of(lower), 1):
+        pivot = solved[j - 1]
+        pivot /= diagonal
+        rest = solved[j:]
+        rest -= below * pivot
     return solved
 
 
