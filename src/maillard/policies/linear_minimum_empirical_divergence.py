@@ -79,7 +79,9 @@ class LinearMinimumEmpiricalDivergence(LinearNoise):
     def _weights(self, gap: Floats, variance: Floats, scores: LinearScores) -> Floats:
         exponent = np.where(scores.leads, 0.0, -gap * gap / variance)
         if scores.models.shared:
-            best = design(scores.units / STEPS * np.exp(0.5 * exponent))
+            # The design does not depend on a common factor. Without it, all rows other than 0 may underflow.
+            largest = np.max(exponent, initial=-np.inf, where=scores.units.any(axis=0))
+            best = design(scores.units / STEPS * np.exp(np.minimum(0.5 * (exponent - largest), 0.0)))
         else:  # rows of different arms are orthogonal
             best = np.full(gap.size, 1.0 / gap.size)
         leaders = scores.leads / np.count_nonzero(scores.leads)
