@@ -48,7 +48,10 @@ class InverseGapWeighting(LinearPolicy):
             return log, None
         mu = scores.errors(self.centre)[0] / self.range_width
         off = np.where(leads, 0.0, mu + mu.max())
-        low, high = max(0.0, least - mu.max()), least + mu.max()
+        low = high = least
+        if self.fast and self.reward_range is not None:  # the smallest cost before negative ones become 0
+            cost = (self.reward_range[1] - float(scores.mu.max())) / self.range_width
+            low, high = max(0.0, cost - mu.max()), max(0.0, cost + mu.max())
         with np.errstate(all="ignore"):
             corners = [
                 self._log_probabilities(np.maximum(gap + sign * off, 0.0), cost, leads, gamma)

@@ -73,12 +73,14 @@ class LinearModels:
         return 2.0 * sum_in_order(np.log(np.diagonal(self.lower).T))
 
     @cached_property
-    def traces(self) -> tuple[Floats, Floats]:
-        """The traces of V and of its inverse, which bound the largest and the inverse smallest eigenvalue."""
-        size = len(self.theta)
-        rows = np.tril(np.ones((size, size)))[:, :, None] * self.lower
-        inverse = forward(self.lower[:, :, None, :], np.eye(size)[:, :, None])
-        return np.sum(rows * rows, axis=(0, 1)), np.sum(inverse * inverse, axis=(0, 1))
+    def norms(self) -> tuple[Floats, Floats]:
+        """The largest row sums of |V| and |V^-1|, which bound the eigenvalues of V from above and below."""
+        lower = np.tril(self.lower.transpose(2, 0, 1))
+        inverse = forward(self.lower[:, :, None, :], np.eye(len(self.theta))[:, :, None]).transpose(2, 0, 1)
+        # Only error bounds use these, so they need not have the same bits everywhere.
+        matrices = lower @ lower.transpose(0, 2, 1), inverse.transpose(0, 2, 1) @ inverse
+        large, small = (np.abs(each).sum(axis=2).max(axis=1) for each in matrices)
+        return large, small
 
 
 def _factor(

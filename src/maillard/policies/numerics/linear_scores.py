@@ -83,14 +83,15 @@ class LinearScores:
     def model_errors(self, centre: float) -> tuple[Floats, Floats]:
         """Return bounds for each model: errors of x' theta per unit of s, and relative ones of s^2 and w^2.
 
-        The computed factor is that of V + E, where |E| is at most a few roundings of V. The trace of V bounds
-        its largest eigenvalue, and that of V^-1 the inverse of its smallest.
+        The computed factor is that of V + E, where |E| is a few roundings of V. Its norm is taken as that of
+        random roundings, which grows with the square root of the number of features.
         """
-        (trace, inverse), theta = self.models.traces, self.models.theta
+        (large, inverse), theta = self.models.norms, self.models.theta
+        large = large * np.sqrt(len(theta))
         right = np.array([_norm(each, centre) for each in self.models.statistics])
         norm = np.sqrt(np.sum(theta * theta, axis=0))
-        unit: Floats = 4.0 * _EPS * np.sqrt(inverse) * (trace * norm + right)
-        return unit, np.minimum(4.0 * _EPS * (trace * inverse + len(theta)), 0.5)
+        unit: Floats = 4.0 * _EPS * np.sqrt(inverse) * (large * norm + right)
+        return unit, np.minimum(4.0 * _EPS * (large * inverse + len(theta)), 0.5)
 
 
 def _norm(model: LinearStatistics, centre: float) -> float:

@@ -49,7 +49,9 @@ def envelope_log_probabilities(
     unclear = (steps > 0.0) & (np.abs(steps - TIE * ordered[-1]) <= both)
     drop = top[group] - height
     doubtful = (drop > 0.0) & (np.abs(drop - tolerance) <= errors[0] + off[group])
-    if unclear.any():
+    # Whether two lines below the envelope have equal slopes does not matter.
+    pairs = np.flatnonzero(unclear)
+    if np.isin(group[order[np.concatenate([pairs, pairs + 1])]], lines).any():
         change[:] = np.inf
     change[group[doubtful]] = np.inf
     return chosen, change[group] + rounding_error(chosen)
