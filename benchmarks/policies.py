@@ -2,7 +2,7 @@
 
 The floor is the minimal work in NumPy: a quotient, a maximum, an exponential and a sum over K arms.
 Quadrature is compared with the usual approximation: sample the scores of all arms many times
-and count the winners.
+and count the winners. Linear policies are compared with the quadratic forms of all arms, from given inverses.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 import timeit
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from maillard import Tally, explore, policy
+from maillard import LinearTally, Tally, explore, policy
 
 CLOSED = (
     "ms",
@@ -33,7 +34,15 @@ CLOSED = (
     "kl-ucb",
 )
 QUADRATURE = ("ts", "ts-sg", "boltzmann-gumbel", "ts-bernoulli", "phe", "giro")
-LIMITS = {("ms+", 10): 30e-6, ("ms+", 1000): 100e-6, ("ts", 1000): 60e-3}
+LIMITS = {
+    ("ms+", 10): 30e-6,
+    ("ms+", 1000): 100e-6,
+    ("ts", 1000): 60e-3,
+    ("lin-ms cached", 10): 60e-6,
+    ("lin-ms changed", 10): 200e-6,
+    ("lin-ms new", 100): 20e-3,
+}
+LINEAR = ("lin-ms", "lin-med", "lin-ts", "lin-rand-ucb", "igw", "lin-ucb", "lin-imed")
 IMPORT_LIMIT = 0.2
 SAMPLES = 20_000
 
@@ -78,6 +87,43 @@ def simulated(tally: Tally) -> Callable[[], object]:
     return run
 
 
+def linear_timings(name: str, features: int, arms: int) -> dict[str, float]:
+    """Return seconds per call for a disjoint model: unchanged state, after one reward, with a new policy."""
+    rng = np.random.default_rng(0)
+    rows = LinearTally.to_grid(rng.uniform(-1, 1, (10 * arms, features)))
+    tally = LinearTally.empty(features, arms)
+    for i, row in enumerate(rows):
+        tally.add(row, float(rng.random()), arm=i % arms)
+    made = policy(name, reward_range=(0, 1))
+    x = rows[0]
+
+    def changed() -> float:
+        tally.add(rows[1], 0.5, arm=1)
+        start = time.perf_counter()
+        made.probabilities(tally, x)
+        return time.perf_counter() - start
+
+    def new() -> float:
+        fresh = policy(name, reward_range=(0, 1))
+        start = time.perf_counter()
+        fresh.probabilities(tally, x)
+        return time.perf_counter() - start
+
+    made.probabilities(tally, x)
+    return {
+        "cached": seconds(lambda: made.probabilities(tally, x)),
+        "changed": min(changed() for _ in range(50)),
+        "new": min(new() for _ in range(20)),
+    }
+
+
+def quadratic_forms(features: int, arms: int) -> Callable[[], object]:
+    """Return a function that computes x' A_a x for every arm, the work that no linear policy can avoid."""
+    rng = np.random.default_rng(0)
+    matrices, x = rng.normal(size=(arms, features, features)), rng.normal(size=features)
+    return lambda: (matrices @ x) @ x
+
+
 def import_seconds() -> float:
     """Return the time of `import maillard` in a new process, without the start of Python."""
 
@@ -100,10 +146,10 @@ def main() -> None:
             "" if limit is None else f"  limit {limit * 1e6:,.0f} us: {'met' if taken <= limit else 'MISSED'}"
         )
         print(
-            f"{name:18s} {k:9,d} {taken * 1e6:14,.1f} us {taken / reference:10.2f} x {what}{note}", flush=True
+            f"{name:22s} {k:9,d} {taken * 1e6:14,.1f} us {taken / reference:10.2f} x {what}{note}", flush=True
         )
 
-    print(f"{'policy':18s} {'arms':>9s} {'per call':>17s} {'ratio':>12s}")
+    print(f"{'policy':22s} {'arms':>9s} {'per call':>17s} {'ratio':>12s}")
     for k in (10, 1000, 1_000_000):
         tally = tally_of(k, rng, thousandfold=False)
         base = seconds(floor(tally))
@@ -117,6 +163,11 @@ def main() -> None:
             made = policy(name, sigma2=0.25)
             taken = seconds(lambda made=made, tally=tally: made.probabilities(tally))  # type: ignore[misc]
             report(name, k, taken, base, f"{SAMPLES} samples")
+    for features, k in ((10, 10), (50, 100)):
+        base = seconds(quadratic_forms(features, k))
+        for name in LINEAR:
+            for when, taken in linear_timings(name, features, k).items():
+                report(f"{name} {when}", k, taken, base, f"quadratic forms, d = {features}")
     values, counts = rng.normal(size=(4096, 18)), rng.integers(0, 1000, (4096, 18))
 
     def softmax() -> object:

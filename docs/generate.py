@@ -48,7 +48,7 @@ def main() -> None:
     text = page.read_text(encoding="utf8")
     before, rest = text.split(START)
     after = rest.split(END)[1]
-    table = markdown_table([policy_class(name) for name in names()])
+    table = markdown_table([policy_class(name) for name in names()])  # two parts, the second with contexts
     page.write_text(f"{before}{START}\n\n{table}\n\n{END}{after}", encoding="utf8")
     (SOURCES / "exports.pyi").write_text(exports(), encoding="utf8")
     draw_probabilities()

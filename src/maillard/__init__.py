@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from maillard.linear_tally import LinearTally as LinearTally
     from maillard.policies import *  # noqa: F403  # every policy class
     from maillard.policies.exports import *  # noqa: F403  # the policy classes, for type checkers
+    from maillard.segment_tally import SegmentTally as SegmentTally
     from maillard.simulation import Result as Result
     from maillard.simulation import Summary as Summary
     from maillard.simulation import simulate as simulate
@@ -47,7 +48,17 @@ _LAZY_MODULES = {
     "maillard.exploration": ("explore",),
     "maillard.features": ("Features", "hashed"),
     "maillard.linear_tally": ("LinearTally",),
-    "maillard.policies": ("choice", "flag", "names", "policy", "policy_class", "real", "whole"),
+    "maillard.policies": (
+        "choice",
+        "flag",
+        "names",
+        "policy",
+        "policy_class",
+        "real",
+        "uses_context",
+        "whole",
+    ),
+    "maillard.segment_tally": ("SegmentTally",),
     "maillard.simulation": ("Result", "Summary", "simulate", "simulate_log"),
     "maillard.tally": ("Tally",),
 }

@@ -24,6 +24,13 @@ _RANGE = re.compile(rf"({_NUMBER.pattern})\.\.({_NUMBER.pattern})")
 _FORMAT = "name or name:key=value,... (as in 'ms+:booster=8,sigma2=0.25')"
 
 
+class Range(NamedTuple):
+    """A value that is written as low..high. It equals the tuple that `read` returns for it."""
+
+    low: float
+    high: float
+
+
 class Spec(NamedTuple):
     """A parsed spec string: the name, the values without a key, and the values with a key."""
 
@@ -116,12 +123,14 @@ def _read_value(text: str) -> Value:
     return float(text) if _NUMBER.fullmatch(text) else text
 
 
-def _write_value(value: Value) -> str:
+def _write_value(value: Value) -> str:  # noqa: PLR0911  # one for each type
     match value:
         case bool():
             return str(value).lower()
         case float() if value.is_integer() and abs(value) < 1e16:
             return str(int(value))
+        case Range():
+            return f"{_write_value(value.low)}..{_write_value(value.high)}"
         case tuple() if len(value) == 1:
             return _write_value(value[0]) + "/"
         case tuple():

@@ -46,6 +46,7 @@ SPECS = [
     name + ("" if family is None else f":family={family}")
     for name in policies.names()
     if name != "dmed"  # it works only in simulations
+    and not policies.uses_context(name)
     for family in (list(FAMILIES) if has_family(name) else [None])
 ]
 

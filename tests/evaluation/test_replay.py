@@ -270,7 +270,7 @@ def test_a_policy_that_cannot_be_compiled_can_be_replayed() -> None:
     log = maillard.simulate_log("uniform", PROBLEM, 300, seed=1)
 
     class Odd(maillard.MaillardSampling):
-        def probabilities(self, tally, **rest):
+        def probabilities(self, tally, **rest):  # type: ignore[override]  # without a context
             return np.array([0.0, 1.0, 0.0])
 
     result = replay(log, Odd(sigma2=0.25), replays=3, horizon=20)

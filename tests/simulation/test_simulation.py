@@ -411,7 +411,7 @@ class Mixin:
         return np.eye(len(tally))[1]
 
 
-class Overriding(Mixin, Indexed):
+class Overriding(Mixin, Indexed):  # type: ignore[misc]  # its method takes no context
     def index(self, n: Any, mean: Any, best: Any, t: Any, k: Any) -> Any:
         return mean
 

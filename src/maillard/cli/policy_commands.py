@@ -12,13 +12,14 @@ from rich.table import Table
 from rich.text import Text
 
 from maillard.cli.terminal import text_table
-from maillard.policies import Policy, names, policy_class
-from maillard.policies.table import COLUMNS, table_row
+from maillard.policies import LinearPolicy, Policy, names, policy_class
+from maillard.policies.table import columns_of, table_row
 
 # Short column headers, for terminals with 80 columns.
 _HEADERS = (
     "policy", "sub-\nUCB", "asympt.\noptimal", "minimax\nratio", "any-\ntime", "closed\nform", "source",
 )  # fmt: skip
+_CONTEXT_HEADERS = ("policy", "regret", "probabilities", "source")
 
 
 @click.command()
@@ -28,7 +29,7 @@ def policies(name: str | None, form: str) -> None:
     """Compare all policies in a table, or describe the policy NAME.
 
     The columns are those of Table 1 in the paper. ✓: proved. ✗: false. ✗*: no result is reported, but it
-    might be true. Blank: nothing is reported.
+    might be true. Blank: nothing is reported. A second table has the policies that use a context.
     """
     chosen = [policy_class(name)] if name else [policy_class(each) for each in names()]
     if form == "json":
@@ -59,30 +60,49 @@ def describe(cls: type[Policy]) -> dict[str, Any]:
 
 
 def markdown_table(chosen: list[type[Policy]]) -> str:
-    """Return the comparison table in Markdown."""
-    rows = [list(COLUMNS), ["---"] * len(COLUMNS), *(table_row(cls) for cls in chosen)]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    """Return the comparison table in Markdown: one table, or two if some policies use a context."""
+    tables = []
+    for part in _parts(chosen):
+        columns = columns_of(part[0])
+        rows = [list(columns), ["---"] * len(columns), *(table_row(cls) for cls in part)]
+        tables.append("\n".join(f"| {' | '.join(row)} |" for row in rows))
+    return "\n\n".join(tables)
+
+
+def _parts(chosen: list[type[Policy]]) -> list[list[type[Policy]]]:
+    """Return the policies without a context and those with one; a part without policies is left out."""
+    parts = [[cls for cls in chosen if cls.uses_context == context] for context in (False, True)]
+    return [part for part in parts if part]
 
 
 def _print_table(chosen: list[type[Policy]]) -> None:
     console = Console()
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
-    rows = [table_row(cls) for cls in chosen]
-    left = console.width
-    for place, header in enumerate(_HEADERS[:-1]):
-        width = max(len(text) for text in (*header.split("\n"), *(row[place] for row in rows)))
-        table.add_column(header, justify="center" if place else "left", no_wrap=True, width=width)
-        left -= width + 1
-    # On a narrow terminal, only the column of sources is shortened.
-    table.add_column(_HEADERS[-1], no_wrap=True, overflow="ellipsis", width=max(left, 6))
-    for row in rows:
-        table.add_row(*(Text(cell, style=_STYLES.get(cell[:1], "")) for cell in row))
-    console.print(table)
+    for part in _parts(chosen):
+        rows = [table_row(cls) for cls in part]
+        if part[0].uses_context:
+            console.print("\nWith a context (maillard policies NAME prints the rule):\n", style="dim")
+            _print_rows(console, _CONTEXT_HEADERS, [[row[0], *row[2:]] for row in rows])
+        else:
+            _print_rows(console, _HEADERS, rows)
     console.print(
         "\n✓ proved  ✗ false  ✗* might be true  blank: not reported  † with a condition\n"
         "maillard policies NAME describes one policy.",
         style="dim",
     )
+
+
+def _print_rows(console: Console, headers: tuple[str, ...], rows: list[list[str]]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
+    left = console.width
+    for place, header in enumerate(headers[:-1]):
+        width = max(len(text) for text in (*header.split("\n"), *(row[place] for row in rows)))
+        table.add_column(header, justify="center" if place else "left", no_wrap=True, width=width)
+        left -= width + 1
+    # On a narrow terminal, only the column of sources is shortened.
+    table.add_column(headers[-1], no_wrap=True, overflow="ellipsis", width=max(left, 6))
+    for row in rows:
+        table.add_row(*(Text(cell, style=_STYLES.get(cell[:1], "")) for cell in row))
+    console.print(table)
 
 
 def _print_description(cls: type[Policy]) -> None:
@@ -92,11 +112,13 @@ def _print_description(cls: type[Policy]) -> None:
     facts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     facts.add_column(style="dim", no_wrap=True)
     facts.add_row("formula", Text(cls.formula))
-    facts.add_row("probabilities", cls.probability_kind)
+    inherited = cls.probability_kind == "inherited"
+    facts.add_row("probabilities", "those of its policy" if inherited else cls.probability_kind)
     low, high = cls.support
     if low > -float("inf"):
         facts.add_row("rewards", f"from {low:g} to {high:g}")
-    for column, cell in list(zip(COLUMNS, table_row(cls), strict=True))[1:-1]:
+    kept = slice(2, 3) if cls.uses_context else slice(1, -1)  # the rule and the probabilities are above
+    for column, cell in list(zip(columns_of(cls), table_row(cls), strict=True))[kept]:
         facts.add_row(column, Text(cell or "not reported", style=_STYLES.get(cell[:1], "")))
     if cls.guarantees.note:
         facts.add_row("note", Text(cls.guarantees.note))
@@ -117,6 +139,10 @@ def _print_description(cls: type[Policy]) -> None:
 
 def _example(cls: type[Policy]) -> str:
     needed = [f"{name}=..." for name, _, default in cls.parameters() if default is None]
+    if issubclass(cls, LinearPolicy):  # the reward range implies most of what is missing
+        required = {name for name, parameter, _ in cls.parameters() if not parameter.optional}
+        own = required - {"centre", "sigma2"}
+        needed = [each for each in needed if each.removesuffix("=...") in own] + ["reward_range=(0, 1)"]
     return ", ".join([repr(cls.name), *needed])
 
 

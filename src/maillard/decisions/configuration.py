@@ -19,7 +19,7 @@ from maillard.decisions.reward_rule import Reward
 from maillard.decisions.state import State
 from maillard.decisions.timestamps import END_OF_TIME, NOW, to_microseconds
 from maillard.errors import InvalidValue, MaillardError, UnknownName
-from maillard.policies import Policy, WithFloor, policy
+from maillard.policies import Policy, WithFloor, policy, uses_context
 from maillard.tally import Tally
 
 
@@ -68,6 +68,11 @@ def describe_policy(given: str | Policy, rule: Reward, *, new: bool = False) -> 
     """
     if not isinstance(given, str | Policy):
         raise InvalidValue("policy", given, "a spec such as 'ms+:booster=8', or a policy")
+    if uses_context(given):
+        allowed = (
+            "a policy without a context, such as kl-ms+: this experiment has no features and no segments"
+        )
+        raise InvalidValue("policy", str(given), allowed)
     try:
         made = policy(given, reward_range=rule.range) if rule.range else policy(given)
     except InvalidValue as error:

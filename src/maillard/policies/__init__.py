@@ -1,26 +1,29 @@
 """Bandit policies, one per module.
 
 `names()` lists them, `policy("ms+:booster=8", sigma2=0.25)` creates one from a spec string, and every class
-is an attribute of this package. A subclass of `Sampled`, `Indexed` or `Perturbed` with a `name` is added to
-the list, wherever it is defined.
+is an attribute of this package. A subclass of `Sampled`, `Indexed`, `Perturbed` or `LinearPolicy` with a
+`name` is added to the list, wherever it is defined.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import pkgutil
 from typing import TYPE_CHECKING, Any
 
 from maillard import specs
-from maillard.errors import InvalidValue, UnknownName
+from maillard.errors import InvalidValue, MaillardError, UnknownName
 from maillard.policies.base.guarantees import Guarantees
 from maillard.policies.base.indexed_policy import Indexed
+from maillard.policies.base.linear_policy import LinearIndexed, LinearNoise, LinearPolicy, LinearSampled
 from maillard.policies.base.parameters import choice, flag, real, whole
 from maillard.policies.base.perturbed_policy import Perturbed
 from maillard.policies.base.policy import ALIASES, Distribution, Policy, policy_class, resolve_alias
 from maillard.policies.base.sampled_policy import Sampled
 from maillard.policies.floors import WithFloor
+from maillard.policies.segmented_policy import SegmentedPolicy
 from maillard.policies.targets import FixedArm, FixedDistribution
 
 if TYPE_CHECKING:
@@ -37,6 +40,10 @@ __all__ = [  # noqa: PLE0604  # the policy classes are discovered, not listed
     "Distribution",
     "Guarantees",
     "Indexed",
+    "LinearIndexed",
+    "LinearNoise",
+    "LinearPolicy",
+    "LinearSampled",
     "Perturbed",
     "Policy",
     "Sampled",
@@ -47,6 +54,7 @@ __all__ = [  # noqa: PLE0604  # the policy classes are discovered, not listed
     "names",
     "policy",
     "real",
+    "uses_context",
     "whole",
     *sorted(_BUILT_IN),
 ]
@@ -59,6 +67,19 @@ def names() -> list[str]:
     """Return the names of all policies, including user-defined ones, but not targets such as `arm`."""
     targets = (FixedArm, FixedDistribution)
     return sorted(name for name, cls in Policy.registry.items() if not issubclass(cls, targets))
+
+
+def uses_context(given: str | Policy) -> bool:
+    """Return whether a policy, or that of a spec, depends on features or segments.
+
+    >>> uses_context("lin-ms:ridge=2"), uses_context("ms+")
+    (True, False)
+    """
+    if isinstance(given, Policy):
+        return given.uses_context
+    with contextlib.suppress(MaillardError):  # whoever makes the policy reports what is wrong
+        return policy_class(specs.read(given).name).uses_context
+    return False
 
 
 def policy(spec: str | Policy, **parameters: Any) -> Policy:
@@ -78,7 +99,8 @@ def policy(spec: str | Policy, **parameters: Any) -> Policy:
     if isinstance(spec, Policy):
         return _fill(spec, parameters)
     _check_spelling(spec)
-    name, values, options = specs.read(spec)
+    name, values, read = specs.read(spec)
+    options: dict[str, Any] = dict(read)
     alias, name = name, resolve_alias(name, options.get("reward_range", parameters.get("reward_range")))
     cls = policy_class(name)
     if alias != name and not hasattr(cls, "reward_range"):
@@ -88,6 +110,12 @@ def policy(spec: str | Policy, **parameters: Any) -> Policy:
         return _floored(_fill(cls.from_spec(values, options), parameters), *floor)
     if values:
         raise InvalidValue(f"spec {spec!r}", values[0], "parameters as key=value")
+    if issubclass(cls, SegmentedPolicy):
+        # The keywords are for the policy inside, apart from a floor.
+        inside = {key: parameters.pop(key) for key in _CONTEXT if key in parameters}
+        if isinstance(inner := options.get("policy", parameters.get("policy")), str | Policy):
+            parameters.pop("policy", None)
+            options["policy"] = policy(inner, **inside)
     context = _context(cls, parameters, options)
     _check_conflicts(name, context, options, "as in the spec (or leave the keyword out)")
     options = {**context, **options}
@@ -140,7 +168,7 @@ def _context(cls: type[Policy], parameters: dict[str, Any], options: dict[str, A
     """Return the keywords without those that the policy ignores."""
     known = _known(cls)
     taken = {k: v for k, v in parameters.items() if k in known or k not in _CONTEXT}
-    if "sigma2" in options:
+    if "sigma2" in options and not issubclass(cls, LinearPolicy):  # a linear policy uses the range, too
         taken.pop("reward_range", None)
     if "reward_range" in options:
         taken.pop("sigma2", None)
@@ -156,6 +184,8 @@ def _fill(given: Policy, parameters: dict[str, Any]) -> Policy:
             allowed = f"no second floor; the policy already has the floor {given.epsilon}"
             raise InvalidValue("floor", decay if floor is None else floor, allowed)
         return dataclasses.replace(given, policy=_fill(given.policy, parameters))
+    if isinstance(given, SegmentedPolicy):
+        return _floored(dataclasses.replace(given, policy=_fill(given.policy, parameters)), floor, decay)
     parameters = _context(type(given), parameters, {})
     _check_known(type(given), parameters)
     parameters.pop("reward_range", None)  # an existing policy already has its sigma2

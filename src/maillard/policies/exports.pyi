@@ -16,10 +16,23 @@ from maillard.policies.gaussian_thompson import GaussianThompson as GaussianThom
 from maillard.policies.indexed_minimum_empirical_divergence import (
     IndexedMinimumEmpiricalDivergence as IndexedMinimumEmpiricalDivergence,
 )
+from maillard.policies.inverse_gap_weighting import InverseGapWeighting as InverseGapWeighting
 from maillard.policies.kl_maillard_sampling import KLMaillardSampling as KLMaillardSampling
 from maillard.policies.kl_maillard_sampling_plus import KLMaillardSamplingPlus as KLMaillardSamplingPlus
 from maillard.policies.kl_ucb import KLUCB as KLUCB
 from maillard.policies.kl_ucb_plus_plus import KLUCBPlusPlus as KLUCBPlusPlus
+from maillard.policies.linear_boltzmann import LinearBoltzmann as LinearBoltzmann
+from maillard.policies.linear_epsilon_greedy import LinearEpsilonGreedy as LinearEpsilonGreedy
+from maillard.policies.linear_indexed_minimum_empirical_divergence import (
+    LinearIndexedMinimumEmpiricalDivergence as LinearIndexedMinimumEmpiricalDivergence,
+)
+from maillard.policies.linear_maillard_sampling import LinearMaillardSampling as LinearMaillardSampling
+from maillard.policies.linear_minimum_empirical_divergence import (
+    LinearMinimumEmpiricalDivergence as LinearMinimumEmpiricalDivergence,
+)
+from maillard.policies.linear_randomized_ucb import LinearRandomizedUCB as LinearRandomizedUCB
+from maillard.policies.linear_thompson import LinearThompson as LinearThompson
+from maillard.policies.linear_ucb import LinearUCB as LinearUCB
 from maillard.policies.maillard_sampling import MaillardSampling as MaillardSampling
 from maillard.policies.maillard_sampling_exponential_family import (
     ExponentialFamilyMaillardSampling as ExponentialFamilyMaillardSampling,
@@ -41,6 +54,7 @@ from maillard.policies.optimally_confident_ucb_anytime import (
 from maillard.policies.perturbed_history_exploration import (
     PerturbedHistoryExploration as PerturbedHistoryExploration,
 )
+from maillard.policies.segmented_policy import SegmentedPolicy as SegmentedPolicy
 from maillard.policies.sub_gaussian_thompson import SubGaussianThompson as SubGaussianThompson
 from maillard.policies.ucb1 import UCB1 as UCB1
 from maillard.policies.ucb_plus import UCBPlus as UCBPlus

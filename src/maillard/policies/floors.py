@@ -13,9 +13,8 @@ from maillard import specs
 from maillard.array_types import Bools, Floats, Ints
 from maillard.errors import InvalidValue
 from maillard.policies.base import Policy, linear_regret
-from maillard.policies.base.arm_matrices import count_arms
-from maillard.policies.base.policy import exact_sums, rounding_error
-from maillard.tally import Tally
+from maillard.policies.base.arm_matrices import count_arms, exact_sums
+from maillard.policies.base.policy import rounding_error
 
 _LINEAR = linear_regret(
     "immediate: a floor pulls every arm at a constant rate", "In exchange, its log can evaluate every arm."
@@ -70,6 +69,7 @@ class WithFloor(Policy, kw_only=False):
             "requires_binary_rewards": inner.requires_binary_rewards,
             "requires_positive_rewards": inner.requires_positive_rewards,
             "formula_version": inner.formula_version,
+            "uses_context": inner.uses_context,
             "probability_kind": "closed form" if deterministic else inner.probability_kind,
             "guarantees": floored if np.any(epsilon) else inner.guarantees,
         }.items():
@@ -102,17 +102,20 @@ class WithFloor(Policy, kw_only=False):
     def needs_horizon(self) -> bool:
         return self.policy.needs_horizon
 
-    def _check_use(self, tally: Tally) -> None:
-        self.floor_probabilities(len(tally))  # raises for another number of arms
+    def _prepare(self, tally: Any, x: Any) -> tuple[Any, Any, int]:
+        tally, x, arms = self.policy._prepare(tally, x)
+        self.floor_probabilities(arms)  # raises for another number of arms
+        return tally, x, arms
+
+    def _check_use(self, tally: Any) -> None:
         self.policy._check_use(tally)
 
-    def _solve(self, n: Floats, s: Floats, t: int) -> tuple[Floats, Floats | None]:
-        return self._mix(*self.policy._solve(n, s, t), self._floor(t))
-
-    def _solve_eligible(self, mask: Bools, tally: Tally, t: int) -> tuple[Floats, Floats | None]:
+    def _solve_arms(
+        self, tally: Any, x: Any, mask: Bools | None, t: int, bounds: bool
+    ) -> tuple[Floats, Floats | None]:
         floor = self._floor(t)
-        own = floor if isinstance(floor, float) else floor[mask]
-        return self._mix(*self.policy._solve_eligible(mask, tally, t), own)
+        own = floor if mask is None or isinstance(floor, float) else floor[mask]
+        return self._mix(*self.policy._solve_arms(tally, x, mask, t, bounds), own)
 
     @property
     def solves_many(self) -> bool:

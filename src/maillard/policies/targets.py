@@ -13,8 +13,7 @@ from maillard import specs
 from maillard.array_types import Bools, Floats
 from maillard.errors import InvalidValue, UnknownName
 from maillard.policies.base import Guarantees, Policy, ProbabilityKind, linear_regret
-from maillard.policies.base.policy import exact_sums
-from maillard.tally import Tally
+from maillard.policies.base.arm_matrices import exact_sums
 
 _FIXED = linear_regret("immediate: it does not learn")
 
@@ -33,7 +32,11 @@ class _Target(Policy):
         with np.errstate(divide="ignore"):
             return np.log(self.constant_probabilities(n.size)), None
 
-    def _solve_eligible(self, mask: Bools, tally: Tally, t: int) -> tuple[Floats, None]:
+    def _solve_arms(
+        self, tally: Any, x: Any, mask: Bools | None, t: int, bounds: bool
+    ) -> tuple[Floats, Floats | None]:
+        if mask is None:
+            return super()._solve_arms(tally, x, mask, t, bounds)
         probabilities = self.constant_probabilities(len(tally))[mask]
         total = math.fsum(probabilities)
         if not total > 0:

@@ -15,7 +15,7 @@ import numpy as np
 
 from maillard import specs
 from maillard.errors import InvalidValue
-from maillard.policies import Policy, policy
+from maillard.policies import Policy, policy, uses_context
 from maillard.policies.base.policy import resolve_alias
 from maillard.problems import Problem
 from maillard.problems import problem as problem_of
@@ -97,6 +97,9 @@ def make_plan(
     check_count("horizon", horizon, 2**53)
     check_seed(seed)
     context: dict[str, Any] = {"horizon": int(horizon)}
+    if isinstance(given, str | Policy) and uses_context(given):
+        allowed = "policies without a context, because the arms of this problem have no features"
+        raise InvalidValue("policies", str(given), allowed)
     if isinstance(given, str):
         name, values, said = specs.read(given)
         given = specs.write(specs.Spec(resolve_alias(name, problem.support), values, said))

@@ -2,6 +2,7 @@
 
 from maillard.policies.base.guarantees import Guarantees, linear_regret
 from maillard.policies.base.indexed_policy import Indexed, Pooled
+from maillard.policies.base.linear_policy import LinearIndexed, LinearNoise, LinearPolicy, LinearSampled
 from maillard.policies.base.parameters import choice, flag, real, whole
 from maillard.policies.base.perturbed_policy import DiscretelyPerturbed, Perturbed
 from maillard.policies.base.policy import Distribution, Policy, ProbabilityKind, policy_class
@@ -17,6 +18,7 @@ from maillard.policies.base.shared_parameters import (
 
 __all__ = [
     "BoostedLeaders", "DiscretelyPerturbed", "Distribution", "FamilyRewards", "Guarantees", "Indexed",
-    "KnownHorizon", "Perturbed", "Policy", "Pooled", "ProbabilityKind", "Sampled", "ScaledWidth",
+    "KnownHorizon", "LinearIndexed", "LinearNoise", "LinearPolicy", "LinearSampled", "Perturbed",
+    "Policy", "Pooled", "ProbabilityKind", "Sampled", "ScaledWidth",
     "SubGaussianRewards", "boosted_rival", "choice", "flag", "linear_regret", "policy_class", "real", "whole",
 ]  # fmt: skip

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from maillard.array_types import Bools, Floats, Ints
+from maillard.errors import InvalidValue
 
 
 def as_arm_matrix(value: Any, shape: tuple[int, ...]) -> Floats | None:
@@ -27,3 +29,18 @@ def warm_arms(n: Floats, eligible: Bools | None) -> Bools | None:
 def count_arms(n: Floats, eligible: Bools | None) -> int | Ints:
     """Return the number of eligible arms: one number, or one per tally."""
     return len(n) if eligible is None else eligible.sum(axis=0)
+
+
+def exact_sums(values: Floats) -> Floats:
+    """Return the sums over arms, rounded once; of a vector, or of each column of a matrix."""
+    return np.array([math.fsum(column) for column in np.atleast_2d(values.T).tolist()])
+
+
+def as_arm_vector(field: str, value: Any, k: int) -> Floats:
+    """Return the result of a formula as an array of k numbers; a single number is repeated."""
+    if isinstance(value, np.ndarray) and value.shape == (k,) and value.dtype == np.float64:
+        return value
+    try:
+        return np.broadcast_to(np.asarray(value, np.float64), (k,)).copy()
+    except (TypeError, ValueError):
+        raise InvalidValue(field, value, f"{k} numbers, one per arm, or a single number") from None

@@ -17,6 +17,7 @@ class Guarantees:
     minimax_ratio: str | None = None
     anytime: bool = True
     closed_form_probability: bool | None = None  # by default, `Policy` derives it from `probability_kind`
+    regret: str | None = None  # the order of the regret of a linear policy
     source: str
     note: str = ""
     # Not proved to be asymptotically optimal, but it might be: the paper's ✗*.

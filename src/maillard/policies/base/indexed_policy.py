@@ -8,13 +8,8 @@ import numpy as np
 
 from maillard.array_types import Bools, Floats
 from maillard.errors import InvalidValue
-from maillard.policies.base.arm_matrices import as_arm_matrix, count_arms, warm_arms
-from maillard.policies.base.policy import (
-    Policy,
-    ProbabilityKind,
-    as_arm_vector,
-    include_cold_arms,
-)
+from maillard.policies.base.arm_matrices import as_arm_matrix, as_arm_vector, count_arms, warm_arms
+from maillard.policies.base.policy import Policy, ProbabilityKind, include_cold_arms
 from maillard.policies.numerics.pooled_pulls import pooled_pulls
 
 

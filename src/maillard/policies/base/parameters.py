@@ -14,6 +14,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from maillard.errors import InvalidValue
+from maillard.specs import Range
 
 
 @dataclass(frozen=True)
@@ -42,24 +43,28 @@ def _declare(default: object, parameter: Parameter) -> Any:
 def real(
     meaning: str,
     *,
-    default: float | None = None,
+    default: float | str | None = None,
     above: float = -math.inf,
     at_least: float = -math.inf,
     at_most: float = math.inf,
     min_magnitude: float = 0.0,
     hint: str = "",
     optional: bool = False,
+    word: str | None = None,
 ) -> Any:
     """Declare a finite number within bounds. Without a default it is required.
 
     `hint` is appended to the error message. `optional` allows None, for a parameter that another one may make
-    meaningless. `min_magnitude` rejects values that are too close to 0 to compute with.
+    meaningless. `min_magnitude` rejects values that are too close to 0 to compute with. `word` is allowed in
+    place of a number.
     """
     limits = [f"> {above:g}"] if above > -math.inf else []
     limits += [f">= {at_least:g}"] if at_least > -math.inf else []
     limits += [f"<= {at_most:g}"] if at_most < math.inf else []
 
-    def convert(value: Any) -> float:
+    def convert(value: Any) -> float | str:
+        if word is not None and value == word:
+            return word
         if not isinstance(value, Real) or isinstance(value, bool):
             raise TypeError
         number = float(value)
@@ -70,6 +75,7 @@ def real(
         return number
 
     allowed = " ".join(["a finite number", " and ".join(limits)]).strip() + hint
+    allowed += "" if word is None else f", or {word}"
     return _declare(default, Parameter(meaning, allowed, convert, optional))
 
 
@@ -108,6 +114,16 @@ def choice(meaning: str, options: Sequence[str], *, default: str) -> Any:
         return str(value)
 
     return _declare(default, Parameter(meaning, "one of " + ", ".join(options), convert))
+
+
+def interval(meaning: str) -> Any:
+    """Declare a pair of numbers, low < high. None means that it is not known."""
+    allowed = "(low, high) with low < high, or low..high in a spec string"
+
+    def convert(value: Any) -> Range:
+        return Range(*check_range("range", value))
+
+    return _declare(None, Parameter(meaning, allowed, convert, optional=True))
 
 
 def check_range(name: str, value: object) -> tuple[float, float]:

@@ -8,13 +8,8 @@ import numpy as np
 
 from maillard.array_types import Floats
 from maillard.errors import InvalidValue
-from maillard.policies.base.policy import (
-    Policy,
-    ProbabilityKind,
-    as_arm_vector,
-    include_cold_arms,
-    rounding_error,
-)
+from maillard.policies.base.arm_matrices import as_arm_vector
+from maillard.policies.base.policy import Policy, ProbabilityKind, include_cold_arms, rounding_error
 from maillard.policies.numerics.score_distributions import ScoreDistribution
 
 if TYPE_CHECKING:

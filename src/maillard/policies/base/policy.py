@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Literal, dataclass_transform, overload
 
@@ -13,17 +12,21 @@ from numpy.typing import ArrayLike
 from maillard import specs
 from maillard.array_types import Bools, Floats, Indices
 from maillard.errors import InvalidValue, UnknownName
+from maillard.linear_tally import LinearTally
 from maillard.policies.base.guarantees import Guarantees
 from maillard.policies.base.parameters import Parameter, choice, flag, real, whole
+from maillard.segment_tally import SegmentTally
 from maillard.tally import Tally
 
-ProbabilityKind = Literal["closed form", "quadrature", "deterministic"]
+AnyTally = Tally | LinearTally | SegmentTally
+# "inherited": that of the policy which the policy contains.
+ProbabilityKind = Literal["closed form", "quadrature", "deterministic", "inherited"]
 _FORMULAS = {"leader", "rival", "estimate", "index", "divergence", "upper"}
 # Other methods that define the distribution. A class that overrides one of them must declare its
 # `engine_shape`.
 _DISTRIBUTION_METHODS = {
     "choose", "probabilities", "log_probabilities", "distribution", "indices",
-    "_solve", "_solve_tally", "_solve_eligible", "_check_use", "_weights", "_ties", "_win",
+    "_solve", "_solve_arms", "_check_use", "_weights", "_ties", "_win",
 }  # fmt: skip
 # Bound on the relative rounding error of a closed form: a few operations, and a divergence that loses a
 # factor 40.
@@ -59,6 +62,7 @@ class Policy:
     requires_binary_rewards: ClassVar[bool] = False  # rewards must be 0 or 1
     requires_positive_rewards: ClassVar[bool] = False  # rewards must be above 0
     has_prior: ClassVar[bool] = False  # the distribution is defined before the first reward: no forced pulls
+    uses_context: ClassVar[bool] = False  # the distribution depends on features or a segment, passed as `x`
     engine_shape: ClassVar[str | None] = None  # the simulation engine for the formulas; None: use `choose`
     derived: ClassVar[tuple[str, ...]] = ()  # properties that formulas use in addition to the parameters
     monotone: ClassVar[bool] = False  # see the base classes: simulation may use bounds instead of formulas
@@ -144,30 +148,35 @@ class Policy:
         return False
 
     def distribution(
-        self, tally: Tally, *, round: int | None = None, eligible: ArrayLike | None = None
+        self, tally: AnyTally, x: Any = None, *, round: int | None = None, eligible: ArrayLike | None = None
     ) -> Distribution:
         """Return the log probability of every arm, with a bound on the error of each."""
-        log, error = self._solve_tally(tally, round, eligible)
+        log, error = self._solve_tally(tally, x, round, eligible, bounds=True)
         error = rounding_error(log) if error is None else error
-        return Distribution(log, np.where(np.isneginf(log), 0.0, error))
+        # An infinite error means that the value is not known, also that of an arm with probability 0.
+        return Distribution(log, np.where(np.isneginf(log) & (error < np.inf), 0.0, error))
 
     def log_probabilities(
-        self, tally: Tally, *, round: int | None = None, eligible: ArrayLike | None = None
+        self, tally: AnyTally, x: Any = None, *, round: int | None = None, eligible: ArrayLike | None = None
     ) -> Floats:
-        """Return the log probability of every arm; -inf only for an arm that cannot be chosen."""
-        return self._solve_tally(tally, round, eligible)[0]
+        """Return the log probability of every arm; -inf only for an arm that cannot be chosen.
+
+        Policies that use a context need `x`: a feature row, one row per arm, or a segment.
+        """
+        return self._solve_tally(tally, x, round, eligible)[0]
 
     def probabilities(
-        self, tally: Tally, *, round: int | None = None, eligible: ArrayLike | None = None
+        self, tally: AnyTally, x: Any = None, *, round: int | None = None, eligible: ArrayLike | None = None
     ) -> Floats:
         """Return the probability of every arm."""
-        return np.exp(self._solve_tally(tally, round, eligible)[0])
+        return np.exp(self._solve_tally(tally, x, round, eligible)[0])
 
     @overload
     def choose(
         self,
-        tally: Tally,
+        tally: AnyTally,
         rng: np.random.Generator,
+        x: Any = None,
         *,
         round: int | None = None,
         eligible: ArrayLike | None = None,
@@ -177,8 +186,9 @@ class Policy:
     @overload
     def choose(
         self,
-        tally: Tally,
+        tally: AnyTally,
         rng: np.random.Generator,
+        x: Any = None,
         *,
         round: int | None = None,
         eligible: ArrayLike | None = None,
@@ -187,8 +197,9 @@ class Policy:
 
     def choose(
         self,
-        tally: Tally,
+        tally: AnyTally,
         rng: np.random.Generator,
+        x: Any = None,
         *,
         round: int | None = None,
         eligible: ArrayLike | None = None,
@@ -199,30 +210,48 @@ class Policy:
             raise InvalidValue("rng", rng, "a numpy.random.Generator, such as numpy.random.default_rng()")
         if size is not None and (not isinstance(size, int | np.integer) or size < 0):
             raise InvalidValue("size", size, "a whole number >= 0")
-        p = self.probabilities(tally, round=round, eligible=eligible)
+        # A subclass may override `probabilities` without the argument that it does not use.
+        context = {} if x is None else {"x": x}
+        p = self.probabilities(tally, **context, round=round, eligible=eligible)
         arms = sample_arms(p, rng, 1 if size is None else size)
         return int(arms[0]) if size is None else arms
 
     def _solve_tally(
-        self, tally: Tally, round: int | None, eligible: ArrayLike | None
+        self, tally: Any, x: Any, round: int | None, eligible: ArrayLike | None, *, bounds: bool = False
     ) -> tuple[Floats, Floats | None]:
-        if not isinstance(tally, Tally):
-            raise InvalidValue("tally", tally, "a Tally")
+        tally, x, arms = self._prepare(tally, x)
         t = tally.round if round is None else _check_round(round, tally)
         self._check_use(tally)
         if eligible is None:
-            return self._solve(tally.pulls.astype(np.float64), tally.sums, t)
-        mask = _check_eligible(eligible, len(tally))
-        some, some_error = self._solve_eligible(mask, tally, t)
-        log = np.full(len(tally), -np.inf)
+            return self._solve_arms(tally, x, None, t, bounds)
+        mask = _check_eligible(eligible, arms)
+        some, some_error = self._solve_arms(tally, x, mask, t, bounds)
+        log = np.full(arms, -np.inf)
         log[mask] = some
         if some_error is None:
             return log, None
-        error = np.zeros(len(tally))
+        error = np.zeros(arms)
         error[mask] = some_error
         return log, error
 
-    def _solve_eligible(self, mask: Bools, tally: Tally, t: int) -> tuple[Floats, Floats | None]:
+    def _prepare(self, tally: Any, x: Any) -> tuple[Any, Any, int]:
+        """Return the checked state and context as `_solve_arms` needs them, and the number of arms."""
+        if not isinstance(tally, Tally):
+            raise InvalidValue("tally", tally, "a Tally")
+        if x is not None:
+            allowed = f"None, because {self.name} uses no context (lin-ms and segmented are policies that do)"
+            raise InvalidValue("x", x, allowed)
+        return tally, None, len(tally)
+
+    def _solve_arms(
+        self, tally: Any, x: Any, mask: Bools | None, t: int, bounds: bool
+    ) -> tuple[Floats, Floats | None]:
+        """Return log probabilities of the eligible arms and their errors, None if only rounding matters.
+
+        `mask` is None if all arms are eligible. Errors that take time are computed only if `bounds` is true.
+        """
+        if mask is None:
+            return self._solve(tally.pulls.astype(np.float64), tally.sums, t)
         return self._solve(tally.pulls[mask].astype(np.float64), tally.sums[mask], t)
 
     def _solve(self, n: Floats, s: Floats, t: int) -> tuple[Floats, Floats | None]:
@@ -249,7 +278,7 @@ class Policy:
                 break
         return False
 
-    def _check_use(self, tally: Tally) -> None:
+    def _check_use(self, tally: Any) -> None:
         """Raise InvalidValue if the formula is not defined for this tally."""
         if self.needs_horizon and getattr(self, "horizon", None) is None:
             raise InvalidValue(f"{self.name}: horizon", None, "the number of rounds, as in horizon=20000")
@@ -290,25 +319,9 @@ def sample_arms(probabilities: Floats, rng: np.random.Generator, size: int) -> I
     return within
 
 
-def as_arm_vector(field: str, value: Any, k: int) -> Floats:
-    """Return the result of a formula as an array of k numbers; a single number is repeated."""
-    if isinstance(value, np.ndarray) and value.shape == (k,) and value.dtype == np.float64:
-        return value
-    try:
-        return np.broadcast_to(np.asarray(value, np.float64), (k,)).copy()
-    except (TypeError, ValueError):
-        raise InvalidValue(field, value, f"{k} numbers, one per arm, or a single number") from None
-
-
-def exact_sums(values: Floats) -> Floats:
-    """Return the sums over arms, rounded once; of a vector, or of each column of a matrix."""
-    return np.array([math.fsum(column) for column in np.atleast_2d(values.T).tolist()])
-
-
 def rounding_error(log: Floats) -> Floats:
-    """Return a bound on the rounding error of log probabilities in closed form."""
-    error: Floats = _ROUNDING * np.maximum(1.0, np.abs(log))
-    return error
+    """Return a bound on the rounding error of log probabilities in closed form; 0 for probability 0."""
+    return np.where(np.isneginf(log), 0.0, _ROUNDING * np.maximum(1.0, np.abs(log)))
 
 
 def log_normalise(weights: Floats) -> Floats:
@@ -356,10 +369,10 @@ def policy_class(name: str) -> type[Policy]:
         raise UnknownName("policy", name, sorted([*Policy.registry, *ALIASES])) from None
 
 
-def _check_round(round: int, tally: Tally) -> int:
+def _check_round(round: int, tally: Tally | LinearTally) -> int:
     if isinstance(round, bool) or not isinstance(round, int | np.integer):
         raise InvalidValue("round", round, "a whole number")
-    most = int(tally.pulls.max())
+    most = int((tally.pulls if isinstance(tally, Tally) else tally.counts).max())
     if not most < round <= 2**53:
         allowed = f"a whole number greater than the pulls of every arm ({most}) and at most 2**53"
         raise InvalidValue("round", round, allowed)

@@ -8,13 +8,8 @@ import numpy as np
 
 from maillard.array_types import Bools, Floats
 from maillard.errors import InvalidValue
-from maillard.policies.base.arm_matrices import as_arm_matrix, warm_arms
-from maillard.policies.base.policy import (
-    Policy,
-    ProbabilityKind,
-    as_arm_vector,
-    log_normalise,
-)
+from maillard.policies.base.arm_matrices import as_arm_matrix, as_arm_vector, warm_arms
+from maillard.policies.base.policy import Policy, ProbabilityKind, log_normalise
 
 
 class Sampled(Policy):

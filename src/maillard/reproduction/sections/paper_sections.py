@@ -42,7 +42,8 @@ _LEGEND = (
 def guarantees(_results: ExperimentResults) -> ReportSection:
     """Table 1, generated from the policies, with the rows of the paper first."""
     own = [policies.policy_class(name) for name in TABLE_1]
-    others = [policies.policy_class(name) for name in policies.names() if name not in TABLE_1]
+    known = [policies.policy_class(name) for name in policies.names()]
+    others = [cls for cls in known if cls.name not in TABLE_1 and not cls.uses_context]
     tables = tuple(
         DataTable(COLUMNS, tuple(tuple(table_row(cls)) for cls in chosen), title)
         for title, chosen in (("The policies of the paper's Table 1", own), ("All others", others))

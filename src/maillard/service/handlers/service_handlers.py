@@ -28,7 +28,7 @@ def _policies() -> wire.Policies:
                 parameters=[name for name, _, _ in cls.parameters()],
             )
             for cls in classes
-            if not getattr(cls, "has_memory", False)
+            if not getattr(cls, "has_memory", False) and not cls.uses_context
         ]
     )
 

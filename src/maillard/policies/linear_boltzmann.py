@@ -1,0 +1,32 @@
+"""Boltzmann exploration for linear models: a softmax over estimates."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from maillard.array_types import Floats
+from maillard.policies.base import Guarantees, LinearPolicy, ProbabilityKind, linear_regret, real
+from maillard.policies.base.linear_policy import normalised_error
+from maillard.policies.numerics.linear_scores import LinearScores
+
+
+class LinearBoltzmann(LinearPolicy):
+    """Chooses arms by a softmax over their estimates, which ignores how uncertain the estimates are."""
+
+    name: ClassVar[str] = "lin-boltzmann"
+    formula: ClassVar[str] = "p ∝ exp(η mu)"
+    reference: ClassVar[str] = "Sutton 1990; Cesa-Bianchi, Gentile, Lugosi and Neu 2017"
+    probability_kind: ClassVar[ProbabilityKind] = "closed form"
+    uses_leaders: ClassVar[bool] = False
+    guarantees: ClassVar[Guarantees] = linear_regret("Cesa-Bianchi, Gentile, Lugosi and Neu 2017")
+
+    eta: float = real("η: inverse temperature, in units of 1 / reward", above=0, at_most=1e100)
+
+    def _solve_scores(self, scores: LinearScores, bounds: bool) -> tuple[Floats, Floats | None]:
+        log = self._normalise(self.eta * (scores.mu - np.maximum.reduce(scores.mu)))
+        if not bounds:
+            return log, None
+        mu, _ = scores.errors(self.centre)
+        return log, normalised_error(log, self.eta * (mu + mu.max()))

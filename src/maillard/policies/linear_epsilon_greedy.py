@@ -1,0 +1,32 @@
+"""Epsilon-greedy for linear models."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from maillard.array_types import Floats
+from maillard.policies.base import Guarantees, LinearPolicy, ProbabilityKind, linear_regret, real
+from maillard.policies.floors import mix_uniform
+from maillard.policies.numerics.linear_scores import LinearScores
+
+
+class LinearEpsilonGreedy(LinearPolicy):
+    """Chooses the arm with the largest estimate, or with probability epsilon an arm uniformly at random."""
+
+    name: ClassVar[str] = "lin-epsilon-greedy"
+    formula: ClassVar[str] = "p = (1 - ε) [a leads] / (number of leaders) + ε / K"
+    reference: ClassVar[str] = "Langford and Zhang 2007"
+    probability_kind: ClassVar[ProbabilityKind] = "closed form"
+    guarantees: ClassVar[Guarantees] = linear_regret("immediate: ε T / K pulls of every arm")
+
+    epsilon: float = real("ε: probability of a uniformly random choice", default=0.1, at_least=0, at_most=1)
+
+    def constant_probabilities(self, arms: int) -> Floats:
+        return np.full(arms, self.epsilon / arms)
+
+    def _solve_scores(self, scores: LinearScores, bounds: bool) -> tuple[Floats, None]:
+        share = -np.log(np.count_nonzero(scores.leads))
+        log = np.where(scores.leads, share, -np.inf)
+        return mix_uniform(log, self.epsilon, log.size), None

@@ -1,0 +1,90 @@
+"""Minimum empirical divergence for linear models (LinMED)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from maillard.array_types import Floats
+from maillard.errors import InvalidValue
+from maillard.feature_grid import STEPS
+from maillard.policies.base import Guarantees, LinearNoise, ProbabilityKind, real
+from maillard.policies.base.linear_policy import normalised_error, spread
+from maillard.policies.numerics.linear_scores import LinearScores
+from maillard.policies.numerics.optimal_design import design
+
+
+class LinearMinimumEmpiricalDivergence(LinearNoise):
+    """Chooses arms by their empirical divergence from the leaders, times weights that spread exploration.
+
+    The weights mix the leaders, a nearly optimal design on the arms' rows, and the uniform distribution.
+    """
+
+    name: ClassVar[str] = "lin-med"
+    formula: ClassVar[str] = "p ∝ q exp(-gap² / (β w²)), q = opt q* + emp [a leads] / leaders + rest / K"
+    reference: ClassVar[str] = "Balagopalan and Jun 2025 (LinMED-90)"
+    probability_kind: ClassVar[ProbabilityKind] = "closed form"
+    guarantees: ClassVar[Guarantees] = Guarantees(
+        regret="d √T",
+        source="Balagopalan and Jun 2025",
+        note="Up to logarithms, with beta=theory and a shared model.",
+    )
+
+    beta: Any = real(
+        "β: squared width of the confidence set; try 2 σ²",
+        default="theory", word="theory", above=0, at_most=1e100, min_magnitude=1e-100,
+    )  # fmt: skip
+    emp: float = real("share of q for the leaders", default=0.9, at_least=0, at_most=1)
+    opt: float = real("share of q for the design q*", default=0.05, at_least=0, at_most=1)
+    delta: float = real("δ: error probability of beta=theory", default=0.01, above=0, at_most=1)
+    norm: float = real(
+        "S: bound on the norm of all coefficients for beta=theory; by default 1, disjoint √K",
+        at_least=0, at_most=1e100, optional=True,
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.emp + self.opt > 1.0:
+            allowed = f"at most {1 - self.opt:g}, so that emp + opt <= 1"
+            raise InvalidValue(f"{self.name}: emp", self.emp, allowed)
+
+    def squared_radius(self, scores: LinearScores) -> float:
+        """Return β, for `theory` from the determinants of all models, also of arms that are not eligible."""
+        if self.beta != "theory":
+            return float(self.beta)
+        models = scores.models
+        size, count = models.theta.shape
+        norm = self.norm if self.norm is not None else 1.0 if models.shared else float(np.sqrt(count))
+        growth = float(np.sum(models.log_determinants - size * np.log(self.ridge)))
+        radius = np.sqrt(self.sigma2 * (max(growth, 0.0) - 2.0 * np.log(self.delta)))
+        return float((radius + np.sqrt(self.ridge) * norm) ** 2)
+
+    @np.errstate(all="ignore")  # log(0) = -inf is intended
+    def _solve_scores(self, scores: LinearScores, bounds: bool) -> tuple[Floats, Floats | None]:
+        variance = self.squared_radius(scores) * scores.squared_widths()
+        weights = self._weights(scores.gap, variance, scores)
+        log = self._normalise(weights)
+        if not bounds:
+            return log, None
+        mu, relative = scores.errors(self.centre)
+        off = np.where(scores.leads, 0.0, mu + mu.max())
+        factor = relative.max()
+        corners = [
+            self._weights(np.maximum(scores.gap - off, 0.0), variance * (1.0 + factor), scores),
+            self._weights(scores.gap + off, variance * (1.0 - factor), scores),
+        ]
+        return log, normalised_error(log, spread(weights, corners))
+
+    def _weights(self, gap: Floats, variance: Floats, scores: LinearScores) -> Floats:
+        exponent = np.where(scores.leads, 0.0, -gap * gap / variance)
+        if scores.models.shared:
+            # The design does not depend on a common factor. Without it, all rows other than 0 may underflow.
+            largest = np.max(exponent, initial=-np.inf, where=scores.units.any(axis=0))
+            best = design(scores.units / STEPS * np.exp(np.minimum(0.5 * (exponent - largest), 0.0)))
+        else:  # rows of different arms are orthogonal
+            best = np.full(gap.size, 1.0 / gap.size)
+        leaders = scores.leads / np.count_nonzero(scores.leads)
+        rest = (1.0 - self.opt - self.emp) / gap.size
+        weights: Floats = np.log(self.opt * best + self.emp * leaders + rest) + exponent
+        return weights

@@ -1,0 +1,106 @@
+"""The factored state of linear models: the Cholesky factor of V and the coefficients theta of each model."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from maillard.array_types import Floats, Ints
+from maillard.errors import InvalidValue
+from maillard.linear_tally import LinearStatistics, LinearTally
+from maillard.policies.numerics.triangular import (
+    Columns,
+    backward,
+    cholesky,
+    columns_of,
+    forward,
+    sum_in_order,
+)
+
+# A smaller pivot, relative to the diagonal of V, consists mostly of rounding errors.
+MIN_PIVOT = 2.0**-46
+
+
+class LinearModels:
+    """V = ridge I + G = L L' and theta = V^-1 (b - centre Sx) for each model of a tally. Never changed.
+
+    The models are the last axis of all arrays.
+    """
+
+    def __init__(
+        self,
+        counts: Ints,
+        statistics: tuple[LinearStatistics, ...],
+        shared: bool,
+        lower: Floats,
+        theta: Floats,
+    ) -> None:
+        self.counts, self.statistics, self.shared = counts, statistics, shared
+        self.lower, self.theta = lower, theta
+
+    @classmethod
+    def of(
+        cls, tally: LinearTally, ridge: float, centre: float, before: LinearModels | None = None
+    ) -> LinearModels:
+        """Return the models of a tally. Models that have not changed are taken from `before`."""
+        # A tally returns the same array of counts until it changes, which is faster to see than all models.
+        counts = tally.counts
+        if before is not None and counts is before.counts:
+            return before
+        shared = tally.arms is None
+        statistics = (tally.statistics(),) if shared else tuple(map(tally.statistics, range(len(tally))))
+        if before is None or len(before.statistics) != len(statistics) or before.shared != shared:
+            return cls(counts, statistics, shared, *_factor(statistics, ridge, centre))
+        pairs = zip(statistics, before.statistics, strict=True)
+        changed = [i for i, (one, other) in enumerate(pairs) if one is not other]
+        if not changed:
+            return cls(counts, statistics, shared, before.lower, before.theta)
+        if len(changed) == len(statistics):
+            return cls(counts, statistics, shared, *_factor(statistics, ridge, centre))
+        lower, theta = before.lower.copy(), before.theta.copy()
+        lower[:, :, changed], theta[:, changed] = _factor([statistics[i] for i in changed], ridge, centre)
+        return cls(counts, statistics, shared, lower, theta)
+
+    @cached_property
+    def columns(self) -> Columns:
+        """The columns of L, for `forward`."""
+        return columns_of(self.lower)
+
+    @cached_property
+    def log_determinants(self) -> Floats:
+        """ln det V of each model."""
+        return 2.0 * sum_in_order(np.log(np.diagonal(self.lower).T))
+
+    @cached_property
+    def norms(self) -> tuple[Floats, Floats]:
+        """The largest row sums of |V| and |V^-1|, which bound the eigenvalues of V from above and below."""
+        lower = np.tril(self.lower.transpose(2, 0, 1))
+        inverse = forward(self.lower[:, :, None, :], np.eye(len(self.theta))[:, :, None]).transpose(2, 0, 1)
+        # Only error bounds use these, so they need not have the same bits everywhere.
+        matrices = lower @ lower.transpose(0, 2, 1), inverse.transpose(0, 2, 1) @ inverse
+        large, small = (np.abs(each).sum(axis=2).max(axis=1) for each in matrices)
+        return large, small
+
+
+def _factor(
+    statistics: tuple[LinearStatistics, ...] | list[LinearStatistics], ridge: float, centre: float
+) -> tuple[Floats, Floats]:
+    """Return L, of shape (d, d, models), and theta, of shape (d, models)."""
+    gram = np.array([each.gram for each in statistics])
+    products = np.array([each.products for each in statistics])
+    feature_sums = np.array([each.feature_sums for each in statistics])
+    size = gram.shape[1]
+    # The row b - centre Sx below V makes the factorization compute L^-1 (b - centre Sx) as well.
+    matrices = np.empty((size + 1, size, len(gram)))
+    matrices[:size] = gram.transpose(1, 2, 0)
+    diagonal = np.einsum("iij->ij", matrices[:size])  # a view
+    diagonal += ridge
+    matrices[size] = (products - centre * feature_sums).T
+    factors = cholesky(matrices)
+    lower = factors[:size]
+    pivots = np.diagonal(lower).T
+    if not (pivots * pivots > MIN_PIVOT * diagonal).all():
+        allowed = "a larger number: features are so collinear that V = ridge I + G is singular in float64"
+        raise InvalidValue("ridge", ridge, allowed)
+    return lower, backward(lower, factors[size])

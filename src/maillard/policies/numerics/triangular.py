@@ -1,0 +1,86 @@
+"""Cholesky factors and triangular solves for many small models at once, with the same bits on every machine.
+
+All sums run over one index after the other, and each product is rounded before it is added. LAPACK, `@` and
+einsum do neither. A compiled loop in the same order gives the same bits if it does not fuse multiplications
+with additions. The models are the last axis: a batch of m matrices has the shape (d, d, m).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from maillard.array_types import Floats
+
+
+def cholesky(matrices: Floats) -> Floats:
+    """Return the lower Cholesky factors of symmetric matrices, given with further rows below them.
+
+    The element (i, k) is reduced by l_ij l_kj for j = 0, 1, ..., k - 1, in this order, and divided by l_kk. A
+    row r below a matrix becomes L^-1 r, with the same operations as in `forward`. Entries above the diagonal
+    have no meaning. A matrix that is not positive definite gives NaN.
+
+    >>> lower = cholesky(np.array([[4.0, 2.0], [2.0, 5.0], [2.0, 5.0]])[:, :, None])[:, :, 0]
+    >>> np.tril(lower[:2]).tolist(), lower[2].tolist()
+    ([[2.0, 0.0], [1.0, 2.0]], [1.0, 2.0])
+    """
+    lower = matrices.copy()
+    size = lower.shape[1]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        for j in range(size):
+            pivot = lower[j, j]
+            np.sqrt(pivot, pivot)
+            column = lower[j + 1 :, j]
+            column /= pivot
+            rest = lower[j + 1 :, j + 1 :]
+            rest -= column[:, None] * column[: size - j - 1]
+    return lower
+
+
+Columns = list[tuple[Floats, Floats]]
+
+
+def columns_of(lower: Floats) -> Columns:
+    """Return the diagonal element and the elements below it for each column of the factors, as views."""
+    return [(lower[j, j], lower[j + 1 :, j]) for j in range(len(lower))]
+
+
+def forward(lower: Floats, rows: Floats, columns: Columns | None = None) -> Floats:
+    """Return L^-1 x for each column x of `rows`, of shape (d, columns).
+
+    There is one factor per column, or one for all of them. The element i is reduced by l_ij y_j for
+    j = 0, 1, ..., i - 1, in this order, and divided by l_ii. `columns` saves time with the same factors.
+
+    >>> forward(np.array([[2.0, 0.0], [1.0, 2.0]])[:, :, None], np.array([[2.0, 4.0], [5.0, 0.0]])).tolist()
+    [[1.0, 2.0], [2.0, -1.0]]
+    """
+    # The longer of the two shapes, which are equal or 1 in each axis; numpy.broadcast_shapes takes longer.
+    shape = map(max, zip(lower.shape[2:], rows.shape[1:], strict=True))
+    solved = np.empty((len(rows), *shape))
+    solved[:] = rows
+    for j, (diagonal, below) in enumerate(columns or columns_of(lower), 1):
+        pivot = solved[j - 1]
+        pivot /= diagonal
+        rest = solved[j:]
+        rest -= below * pivot
+    return solved
+
+
+def backward(lower: Floats, rows: Floats) -> Floats:
+    """Return L'^-1 y for each column y of `rows`; the element i is reduced for j = d - 1, ..., i + 1."""
+    solved = rows.copy()
+    for j in range(len(solved) - 1, -1, -1):
+        pivot = solved[j]
+        pivot /= lower[j, j]
+        rest = solved[:j]
+        rest -= lower[j, :j] * pivot
+    return solved
+
+
+def sum_in_order(terms: Floats) -> Floats:
+    """Return the sum over the first axis, one term after the other (`numpy.sum` adds in pairs).
+
+    >>> sum_in_order(np.array([[1.0], [2.0], [3.0]])).tolist()
+    [6.0]
+    """
+    total: Floats = np.add.accumulate(terms, axis=0)[-1]
+    return total
