@@ -292,7 +292,7 @@ def test_deleted_keys_do_not_allow_requests_without_a_key() -> None:
     store = MemoryStore()
     create(store, "web", ["read"])
     ring = Keyring(store)
-    store._documents.clear()
+    store._tables.documents.clear()
     ring.refresh()
     assert ring.any_made
 
