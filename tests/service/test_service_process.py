@@ -46,6 +46,11 @@ def lines(service: Service) -> list[dict[str, Any]]:
     return [json.loads(line) for line in service.output.splitlines() if line.startswith("{")]
 
 
+def wait_for_workers(service: Service, count: int) -> None:
+    """Wait until all workers have started. A service is ready as soon as one of them is."""
+    wait_until(lambda: service.output.count("Application startup complete") == count)
+
+
 # Signals.
 
 
@@ -89,16 +94,20 @@ def test_a_service_stops_when_the_delay_is_over(tmp_path) -> None:
         assert "Traceback" not in service.output
 
 
-def test_all_workers_serve_until_the_delay_is_over(postgres) -> None:
-    with serving(postgres, workers=2, options=["--drain-delay", "1.5"]) as service:
-        os.kill(service.pid, signal.SIGTERM)
-        wait_until(lambda: service.get_status("/readyz") == 503)
+def test_all_workers_serve_during_the_delay(postgres) -> None:
+    with serving(postgres, workers=2, options=["--drain-delay", "3600"]) as service:
+        wait_for_workers(service, 2)
+        os.killpg(service.pid, signal.SIGTERM)  # to all processes; the parent sends it to the workers again
+        wait_until(lambda: {service.get_status("/readyz") for _ in range(20)} == {503})
         assert service.get_status("/healthz") == 200
+        assert "Shutting down" not in service.output
+        os.killpg(service.pid, signal.SIGINT)
         wait_until(lambda: service.output.count("Shutting down") == 2)
 
 
 def test_a_hangup_stops_all_workers(postgres) -> None:
     with serving(postgres, workers=2) as service:
+        wait_for_workers(service, 2)
         os.kill(service.pid, signal.SIGHUP)
         wait_until(lambda: service.output.count("Shutting down") == 2)
 
