@@ -9,10 +9,17 @@ from typing import Any
 import pytest
 
 from maillard import Bandit, Reward, verify
+from maillard.decisions.stores import Store
+from maillard.decisions.stores.sqlite import SQLiteStore
 
 MEANS = {"red": 0.3, "blue": 0.5, "green": 0.4, "late": 0.6}
 SPAWN = multiprocessing.get_context("spawn")
 CHOOSERS = 8
+
+
+def patient(log: str) -> Store | str:
+    """The log with a long timeout: SQLite does not queue writers, so on a busy machine one may wait long."""
+    return log if log.startswith("postgresql://") else SQLiteStore(log, timeout=60)
 
 
 def choose_and_reward(log: str, seed: int, decisions: int, staleness: float) -> None:
@@ -20,7 +27,7 @@ def choose_and_reward(log: str, seed: int, decisions: int, staleness: float) -> 
     rng = random.Random(seed)
     left = decisions
     for remaining in (decisions // 2, 0):
-        with Bandit(log=log, experiment="shared", staleness=staleness) as bandit:
+        with Bandit(log=patient(log), experiment="shared", staleness=staleness) as bandit:
             while left > remaining:
                 size = min(rng.choice((1, 1, 4, 32, 128)), left - remaining)
                 some = rng.sample(bandit.arms, 2) if rng.random() < 0.2 else None
@@ -38,7 +45,7 @@ def choose_and_reward(log: str, seed: int, decisions: int, staleness: float) -> 
 
 def interfere(log: str, steps: int) -> None:
     """Make administrative changes of every kind, one after the other."""
-    with Bandit(log=log, experiment="shared") as bandit:
+    with Bandit(log=patient(log), experiment="shared") as bandit:
         for step in range(steps):
             bandit.add_arm("late")
             bandit.choose(size=50)
