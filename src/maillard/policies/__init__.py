@@ -77,7 +77,7 @@ def uses_context(given: str | Policy) -> bool:
     """
     if isinstance(given, Policy):
         return given.uses_context
-    with contextlib.suppress(MaillardError):  # whoever makes the policy reports what is wrong
+    with contextlib.suppress(MaillardError):  # the code that makes the policy reports what is wrong
         return policy_class(specs.read(given).name).uses_context
     return False
 

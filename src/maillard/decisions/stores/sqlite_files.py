@@ -105,7 +105,7 @@ _shared_memory: WeakValueDictionary[tuple[int, int] | None, SharedMemory] = Weak
 
 
 def shared_memory(database: Path) -> SharedMemory:
-    """The shared memory of a log in this process. Whoever opens a connection keeps it until it is closed."""
+    """The shared memory of a log in this process. Each connection keeps it until it is closed."""
     name = str(database)
     return _shared_memory.setdefault(_identity(name)[0], SharedMemory(name))
 
