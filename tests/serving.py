@@ -22,6 +22,9 @@ _MAX_ATTEMPTS = 5  # ports to try, because another process may take one first
 
 MAILLARD = ("-m", "maillard")
 
+# `nohup` starts processes with SIGHUP ignored, and children inherit that.
+_DEFAULT_HANGUP = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)"
+
 # Kills a process group when the test process has ended for any reason.
 _GUARD = 'read line; kill -9 "-$0"'
 
@@ -200,7 +203,7 @@ def serving(
     runs the Python statements in `prelude`.
     """
     seeding = PRELUDE.replace("SEED", f"{seed} * 10**6 + {{launch}} * 10**3")
-    program = ("-c", f"{seeding}\n{prelude}\nfrom maillard.cli import main\nmain()")
+    program = ("-c", f"{seeding}\n{_DEFAULT_HANGUP}\n{prelude}\nfrom maillard.cli import main\nmain()")
     command = [*program, "serve", "--database", str(database), "--port", "{port}", "--workers", str(workers)]
     if no_keys:
         command.append("--no-keys")
