@@ -19,9 +19,10 @@ from maillard.decisions.forks import renew_after_fork
 from maillard.decisions.group_commit import GroupCommit
 from maillard.decisions.log import MALFORMED, apply_events
 from maillard.decisions.pruned_logs import last_prune, load_base
+from maillard.decisions.simple_decisions import SimpleBatch, decide_simply, simple_batch
 from maillard.decisions.state import State, replay
 from maillard.decisions.stores import Store
-from maillard.decisions.stores.contract import Head, SharedCommitStore, Transaction
+from maillard.decisions.stores.contract import Head, NotNewError, SharedCommitStore, Transaction
 from maillard.errors import InvalidLog, InvalidValue, MaillardError, Stale, Unavailable
 
 _SETTLE_INTERVAL = 1.0  # seconds
@@ -52,6 +53,7 @@ class Session:
         simulation: Simulate | None = None,
     ) -> None:
         self.store, self.experiment, self._staleness = store, experiment, staleness
+        self._shared_store = store if isinstance(store, SharedCommitStore) else None
         self._closed = False
         self._simulated_clock = simulation is not None and simulation.clock
         self.created = False
@@ -156,6 +158,9 @@ class Session:
 
         Threads share batches through `decide`, `apply_rewards` and `change`. A server forms its own batches.
         """
+        if self._shared_store is not None and (batch := self.simple_batch(calls)) is not None:
+            with suppress(NotNewError, _PartFailedError):  # nothing was written
+                return _run_in_one_commit(self._shared_store, {self: calls}, {self: batch})[self]
         decisions_only = all(call.kind == "decide" for call in calls)
         learns = not decisions_only or self.state.reward.learn == "provisional"
         locked = learns or not self.store.concurrent_decisions
@@ -176,6 +181,13 @@ class Session:
             with suppress(MaillardError):  # it is raised again for the caller concerned
                 known.choice_distribution(eligible)
         return known
+
+    def simple_batch(self, calls: Sequence[Call]) -> SimpleBatch | None:
+        """The requests for decisions, if there is nothing else and all are simple."""
+        requests = [argument for kind, argument in calls if kind == "decide"]
+        if len(requests) < len(calls):
+            return None
+        return simple_batch(self.experiment, self.state, requests, self._random)
 
     def run_in(
         self, transaction: Transaction, known: State, calls: Sequence[Call], *, locked: bool
@@ -317,10 +329,15 @@ class _PartFailedError(Exception):
 def _run_parts(
     store: SharedCommitStore, parts: Mapping[Session, Sequence[Call]]
 ) -> Iterator[tuple[Session, Sequence[Any]]]:
-    try:
-        found = _run_in_one_commit(store, parts) if len(parts) > 1 else None
-    except _PartFailedError:  # nothing was written
-        found = None
+    found = None
+    if len(parts) > 1:
+        batches = {session: session.simple_batch(calls) for session, calls in parts.items()}
+        simple = {session: batch for session, batch in batches.items() if batch is not None}
+        with suppress(_PartFailedError):  # nothing was written
+            try:
+                found = _run_in_one_commit(store, parts, simple)
+            except NotNewError:  # nothing was written
+                found = _run_in_one_commit(store, parts, {})
     if found is not None:
         yield from found.items()
         return
@@ -332,20 +349,33 @@ def _run_parts(
 
 
 def _run_in_one_commit(
-    store: SharedCommitStore, parts: Mapping[Session, Sequence[Call]]
+    store: SharedCommitStore,
+    parts: Mapping[Session, Sequence[Call]],
+    simple: Mapping[Session, SimpleBatch],
 ) -> dict[Session, list[Any]]:
-    known = {session: session.prepare(calls) for session, calls in parts.items()}
-    found = {}
-    with store.together({each.experiment: _keys_of(calls) for each, calls in parts.items()}) as transactions:
-        for session, calls in parts.items():
+    known = {
+        session: simple[session].state if session in simple else session.prepare(calls)
+        for session, calls in parts.items()
+    }
+    states = {}
+    with store.together() as shared:
+        made = decide_simply(shared, list(simple.values())) if simple else []
+        found = {
+            session: answers for session, answers in zip(simple, made, strict=True) if answers is not None
+        }
+        rest = {session: calls for session, calls in parts.items() if session not in found}
+        transactions = shared.parts({each.experiment: _keys_of(calls) for each, calls in rest.items()})
+        for session, calls in rest.items():
             try:
                 transaction = transactions[session.experiment]
-                found[session] = session.run_in(transaction, known[session], calls, locked=True)
+                found[session], states[session] = session.run_in(
+                    transaction, known[session], calls, locked=True
+                )
             except MaillardError as error:
                 raise _PartFailedError from error
-    for session, (_, state) in found.items():
+    for session, state in states.items():
         session.publish(state)
-    return {session: answers for session, (answers, _) in found.items()}
+    return found
 
 
 def _keys_of(calls: Sequence[Call]) -> list[str]:
