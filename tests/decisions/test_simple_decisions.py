@@ -14,7 +14,8 @@ from maillard.decisions import Bandit, Reward, chain, read_log, verify
 from maillard.decisions.call_arguments import Request
 from maillard.decisions.choosing import Repeated
 from maillard.decisions.identifiers import new_ids
-from maillard.decisions.session import Call, Session, run_together
+from maillard.decisions.session import Call, Session
+from maillard.decisions.shared_batches import run_together
 from maillard.decisions.stores.shared_commits import SQLiteSharedTransaction
 from maillard.decisions.stores.sqlite import SQLiteStore
 from maillard.errors import Unavailable

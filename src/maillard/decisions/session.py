@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -19,7 +19,8 @@ from maillard.decisions.forks import renew_after_fork
 from maillard.decisions.group_commit import GroupCommit
 from maillard.decisions.log import MALFORMED, apply_events
 from maillard.decisions.pruned_logs import last_prune, load_base
-from maillard.decisions.simple_decisions import SimpleBatch, decide_simply, simple_batch
+from maillard.decisions.shared_batches import PartFailedError, run_in_one_commit
+from maillard.decisions.simple_decisions import SimpleBatch, simple_batch
 from maillard.decisions.state import State, replay
 from maillard.decisions.stores import Store
 from maillard.decisions.stores.contract import Head, NotNewError, SharedCommitStore, Transaction
@@ -159,8 +160,8 @@ class Session:
         Threads share batches through `decide`, `apply_rewards` and `change`. A server forms its own batches.
         """
         if self._shared_store is not None and (batch := self.simple_batch(calls)) is not None:
-            with suppress(NotNewError, _PartFailedError):  # nothing was written
-                return _run_in_one_commit(self._shared_store, {self: calls}, {self: batch})[self]
+            with suppress(NotNewError, PartFailedError):  # nothing was written
+                return run_in_one_commit(self._shared_store, {self: calls}, {self: batch})[self]
         decisions_only = all(call.kind == "decide" for call in calls)
         learns = not decisions_only or self.state.reward.learn == "provisional"
         locked = learns or not self.store.concurrent_decisions
@@ -307,79 +308,6 @@ class Session:
                 replay([event]).choice_distribution()  # raises if the policy cannot choose
                 transaction.add_events([event], Head(1, 1, 1))
                 self.created = True
-
-
-def run_together(store: SharedCommitStore, calls: Sequence[tuple[Session, Call]]) -> list[Any]:
-    """Run calls of several experiments in one transaction; return the result or the error of each call."""
-    batches: dict[Session, list[int]] = {}
-    for place, (session, _) in enumerate(calls):
-        batches.setdefault(session, []).append(place)
-    parts = {session: [calls[place][1] for place in places] for session, places in batches.items()}
-    answers: list[Any] = [None] * len(calls)
-    for session, found in _run_parts(store, parts):
-        for place, answer in zip(batches[session], found, strict=True):
-            answers[place] = answer
-    return answers
-
-
-class _PartFailedError(Exception):
-    """An error that concerns one of several experiments."""
-
-
-def _run_parts(
-    store: SharedCommitStore, parts: Mapping[Session, Sequence[Call]]
-) -> Iterator[tuple[Session, Sequence[Any]]]:
-    found = None
-    if len(parts) > 1:
-        batches = {session: session.simple_batch(calls) for session, calls in parts.items()}
-        simple = {session: batch for session, batch in batches.items() if batch is not None}
-        with suppress(_PartFailedError):  # nothing was written
-            try:
-                found = _run_in_one_commit(store, parts, simple)
-            except NotNewError:  # nothing was written
-                found = _run_in_one_commit(store, parts, {})
-    if found is not None:
-        yield from found.items()
-        return
-    for session, calls in parts.items():
-        try:
-            yield session, session.run(calls)
-        except MaillardError as error:
-            yield session, [type(error)(*error.args) for _ in calls]
-
-
-def _run_in_one_commit(
-    store: SharedCommitStore,
-    parts: Mapping[Session, Sequence[Call]],
-    simple: Mapping[Session, SimpleBatch],
-) -> dict[Session, list[Any]]:
-    known = {
-        session: simple[session].state if session in simple else session.prepare(calls)
-        for session, calls in parts.items()
-    }
-    states = {}
-    with store.together() as shared:
-        made = decide_simply(shared, list(simple.values())) if simple else []
-        found = {
-            session: answers for session, answers in zip(simple, made, strict=True) if answers is not None
-        }
-        rest = {session: calls for session, calls in parts.items() if session not in found}
-        transactions = shared.parts({each.experiment: _keys_of(calls) for each, calls in rest.items()})
-        for session, calls in rest.items():
-            try:
-                transaction = transactions[session.experiment]
-                found[session], states[session] = session.run_in(
-                    transaction, known[session], calls, locked=True
-                )
-            except MaillardError as error:
-                raise _PartFailedError from error
-    for session, state in states.items():
-        session.publish(state)
-    return found
-
-
-def _keys_of(calls: Sequence[Call]) -> list[str]:
-    return [call.argument.key for call in calls if call.kind == "decide" and call.argument.key is not None]
 
 
 def _settle(transaction: Transaction, state: State) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
@@ -30,6 +31,7 @@ _COLUMN_TYPES = {
 }
 _CHECKPOINT_BYTES = 4 << 20  # of the write-ahead log; SQLite's default is 1,000 pages of 4 KiB
 _CHECKPOINT_COMMITS = 250
+_BUSY_TIMEOUT = 5  # milliseconds in which SQLite tries again itself: after 1, 3 and 5
 _LOOKUPS_AFTER_REPEAT = 32  # shared commits that look up idempotency keys after one was repeated
 
 
@@ -151,6 +153,7 @@ class SQLiteStore(SQLStore):
             connection = self._open_connection()
             try:
                 self._prepare(connection)
+                connection.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT}").fetchall()  # see `_begin`
                 self._wal_file = sqlite_files.WriteAheadLog(self._path)
             except BaseException:
                 connection.close()
@@ -235,7 +238,7 @@ class SQLiteStore(SQLStore):
             connection = self._write_connection()
             try:
                 try:
-                    connection.execute("BEGIN IMMEDIATE")
+                    self._begin(connection)
                 finally:
                     self._check_wal(connection)  # if it has begun, no other process can write now
                 self._notice_other_writers(connection)
@@ -247,6 +250,23 @@ class SQLiteStore(SQLStore):
                 self._roll_back(connection)
                 raise
             self._checkpoint_if_due(connection, self._check_wal(connection))
+
+    def _begin(self, connection: Any) -> None:
+        """Begin a transaction as soon as no other process is writing, or raise after the timeout.
+
+        SQLite alone would try again ever more rarely, in the end every 100 ms. Among processes that write
+        all the time, one that has waited for long would hardly ever find the log free.
+        """
+        end = time.monotonic() + self._timeout
+        while True:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                busy = getattr(error, "sqlite_errorname", "").startswith("SQLITE_BUSY")
+                if not busy or time.monotonic() >= end:
+                    raise
+            else:
+                return
 
     def _notice_other_writers(self, connection: Any) -> None:
         """Forget what is known about the log if another connection has written since the last transaction."""
@@ -266,6 +286,7 @@ class SQLiteStore(SQLStore):
             return size
         self._roll_back(connection)
         problem, advice = "the write-ahead log or its -shm file was removed or replaced", "try again"
+        connection.execute(f"PRAGMA busy_timeout = {round(1000 * self._timeout)}").fetchall()  # for readers
         if self._wal_file.rescue(connection, self._open_connection):
             self._forget_writer()
         else:
@@ -287,7 +308,7 @@ class SQLiteStore(SQLStore):
                 return
             self._commits, self._size = 0, size
             try:
-                connection.execute("BEGIN IMMEDIATE")
+                self._begin(connection)
                 with closing(self._open_connection()) as another:
                     another.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
             finally:
@@ -347,7 +368,9 @@ class SQLiteStore(SQLStore):
     def scrub(self) -> None:
         """Empty the write-ahead log, so that no erased data is left in it."""
         with self._lock, self._translate_errors():
-            (busy, *_) = self._write_connection().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            self._write_connection()
+            with closing(self._open_connection()) as another:  # it waits for readers
+                (busy, *_) = another.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if busy:
             reason = f"another process is reading it, so erased data may still be in {self.where}-wal"
             raise Unavailable(f"log {self.where}: {reason}; erase again later")
