@@ -173,6 +173,43 @@ def test_a_database_that_another_process_has_locked(tmp_path: Path) -> None:
     bandit.close()
 
 
+class _Attempts:
+    """A connection that counts how often a transaction is begun; `enough` is called at the 30th time."""
+
+    def __init__(self, path: str, enough: Callable[[], Any]) -> None:
+        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._enough, self.count = enough, 0
+
+    def execute(self, statement: str, *parameters: Any) -> Any:
+        self.count += statement == "BEGIN IMMEDIATE"
+        if self.count == 30:
+            self._enough()
+        return self._connection.execute(statement, *parameters)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+
+def test_a_writer_tries_often_while_another_process_writes(tmp_path: Path) -> None:
+    """SQLite alone tries 16 times in a second, and then ten times. Busy processes would starve each other."""
+    path = str(tmp_path / "log.db")
+    make(path).close()
+    with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+        connections: list[_Attempts] = []
+
+        def connect(where: str) -> _Attempts:
+            connections.append(_Attempts(where, lambda: other.in_transaction and other.execute("ROLLBACK")))
+            return connections[-1]
+
+        bandit = make(SQLiteStore(path, connect=connect, timeout=600))
+        writer = connections[0]
+        writer.count = 0
+        other.execute("BEGIN IMMEDIATE")
+        bandit.choose()
+        assert writer.count == 30
+        bandit.close()
+
+
 def test_a_file_that_is_not_a_log(tmp_path: Path) -> None:
     for name, content in {
         "text.db": b"not a database, but longer than the header of one" * 100,

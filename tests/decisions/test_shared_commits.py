@@ -12,7 +12,8 @@ from maillard.decisions import Bandit, Reward, read_log, verify
 from maillard.decisions.call_arguments import Request
 from maillard.decisions.choosing import Repeated
 from maillard.decisions.decision import RewardEvent
-from maillard.decisions.session import Call, Session, run_together
+from maillard.decisions.session import Call, Session
+from maillard.decisions.shared_batches import run_together
 from maillard.decisions.stores.sqlite import SQLiteStore
 from maillard.decisions.timestamps import NOW
 from maillard.errors import Conflict, InvalidValue, MaillardError, Paused, Unavailable

@@ -27,6 +27,8 @@ from tests.serving import Service, serving
 
 FEW, MANY = 30, 500  # examples of each operation, in `make test` and in `make torture`
 SLOW = {"export": 10, "evaluate": 10, "verify": 10}  # in `make test`: a worker process runs these
+# Seconds. Schemathesis allows 10, in which a busy machine may not start the process that evaluates.
+TIMEOUT = 300
 
 KEYS = ["one", "two"]
 ARMS = ["red", "blue", "a/b ü"]
@@ -140,7 +142,7 @@ class RecordingClient:
         self.responses: Counter[tuple[str, int]] = Counter()
 
     def send(self, case: Any) -> Any:
-        response = case.call(base_url=self.service.url, session=self.session)
+        response = case.call(base_url=self.service.url, session=self.session, timeout=TIMEOUT)
         if case.method.upper() == case.operation.method.upper():
             self.responses[name_of(case), response.status_code] += 1
         return response

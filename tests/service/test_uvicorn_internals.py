@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import tomllib
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvicorn
@@ -20,7 +23,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 from uvicorn.supervisors import Multiprocess
 
-from maillard.service.http_protocol import LimitedHttpProtocol
+from maillard.service.http_protocol import LimitedHttpProtocol, send_at_once
 
 OVERRIDDEN = {
     "connection_made": ["self", "transport"],
@@ -38,8 +41,16 @@ CALLED = {"_unset_keepalive_if_required": ["self"]}
 PROTOCOL_ATTRIBUTES = ["app_state", "client", "connections", "cycle", "flow"]
 PROTOCOL_ATTRIBUTES += ["timeout_keep_alive", "timeout_keep_alive_task"]
 PROTOCOL_ATTRIBUTES += ["headers", "loop", "pipeline", "scope", "server_state", "transport"]
-CYCLE_PARAMETERS = ["scope", "transport", "flow", "message_event"]
-CYCLE_ATTRIBUTES = ["disconnected", "response_complete", "response_started"]
+CYCLE_PARAMETERS = [
+    "scope",
+    "transport",
+    "flow",
+    "message_event",
+    "default_headers",
+    "keep_alive",
+    "on_response",
+]
+CYCLE_ATTRIBUTES = ["disconnected", "response_complete", "response_started", "waiting_for_100_continue"]
 
 
 @pytest.mark.parametrize(("name", "parameters"), [*OVERRIDDEN.items(), *CALLED.items()])
@@ -82,6 +93,95 @@ def test_attributes_exist() -> None:
     ] == []
     assert hasattr(ServerState(), "default_headers")
     assert STATUS_LINE[408].startswith(b"HTTP/1.1 408 ")
+
+
+class RecordingTransport(asyncio.Transport):
+    """Keeps what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self.closed = False
+
+    def write(self, data: Any) -> None:
+        self.written += data
+
+    def close(self) -> None:
+        self.closed = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+
+def new_cycle(method: str = "POST", **changes: Any) -> RequestResponseCycle:
+    transport = RecordingTransport()
+    options: dict[str, Any] = {
+        "scope": {"method": method},
+        "transport": transport,
+        "flow": FlowControl(transport),
+        "logger": logging.getLogger(),
+        "access_logger": logging.getLogger(),
+        "access_log": False,
+        "default_headers": [],
+        "message_event": asyncio.Event(),
+        "expect_100_continue": True,
+        "keep_alive": True,
+        "on_response": lambda: None,
+    }
+    return RequestResponseCycle(**options | changes)
+
+
+def test_a_response_at_once_is_the_one_that_uvicorn_sends() -> None:
+    """The same bytes, and the same state of uvicorn's cycle."""
+    calls: list[str] = []
+    first, second = (new_cycle(on_response=partial(calls.append, name)) for name in ("at once", "uvicorn"))
+    headers = [(b"content-type", b"application/json"), (b"x-request-id", b"r-1"), (b"content-length", b"2")]
+    lines = b"".join(b"%b: %b\r\n" % header for header in headers)
+
+    async def send() -> None:
+        assert send_at_once(first.send, 201, lines, b"{}")
+        await second.send({"type": "http.response.start", "status": 201, "headers": headers})
+        await second.send({"type": "http.response.body", "body": b"{}"})
+
+    asyncio.run(send())
+    assert calls == ["at once", "uvicorn"]
+    states = []
+    for cycle in (first, second):
+        assert isinstance(cycle.transport, RecordingTransport)
+        state = {name: getattr(cycle, name) for name in (*CYCLE_ATTRIBUTES, "expected_content_length")}
+        states.append((cycle.transport.written, cycle.transport.closed, cycle.message_event.is_set(), state))
+    assert states[0] == states[1]
+    assert states[0][0].startswith(b"HTTP/1.1 201 Created\r\ncontent-type:")
+
+
+def paused_flow() -> FlowControl:
+    flow = FlowControl(RecordingTransport())
+    flow.pause_writing()
+    return flow
+
+
+@pytest.mark.parametrize(
+    "cycle",
+    [
+        new_cycle("HEAD"),
+        new_cycle(keep_alive=False),
+        new_cycle(default_headers=[(b"server", b"x")]),
+        new_cycle(flow=paused_flow()),
+    ],
+)
+def test_responses_that_uvicorn_must_send(cycle: RequestResponseCycle) -> None:
+    assert not send_at_once(cycle.send, 200, b"", b"")
+    assert not cycle.response_started
+
+
+def test_a_response_is_sent_once() -> None:
+    cycle = new_cycle()
+    assert send_at_once(cycle.send, 200, b"", b"")
+    assert not send_at_once(cycle.send, 200, b"", b"")
+    gone = new_cycle()
+    gone.disconnected = True
+    assert not send_at_once(gone.send, 200, b"", b"")
+    assert not send_at_once(lambda message: None, 200, b"", b"")
 
 
 def test_the_package_allows_one_minor_version() -> None:

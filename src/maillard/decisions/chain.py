@@ -242,6 +242,15 @@ class Commit:
         )
 
 
+def link_of_decisions(last: tuple[int, bytes] | None, time: int, records: list[bytes]) -> Link:
+    """The link of a commit that adds only decisions, given their records; as `Commit.link`, but faster."""
+    records.sort()
+    number, previous = last or (0, FIRST_HASH)
+    digest = hashlib.sha256(b"".join([counts_record(len(records), 0, 0), *records])).digest()
+    ids = b"".join([record[:ID_SIZE] for record in records])
+    return Link(number + 1, next_hash(previous, digest), time, 0, 0, ids, b"")
+
+
 def next_hash(previous: bytes, digest: bytes) -> bytes:
     """The hash of a link."""
     return hashlib.sha256(previous + digest).digest()

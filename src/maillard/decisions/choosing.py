@@ -13,7 +13,7 @@ from maillard.decisions.decision import Decision
 from maillard.decisions.events import configurations
 from maillard.decisions.identifiers import new_ids
 from maillard.decisions.reward_rule import Reward
-from maillard.decisions.state import State
+from maillard.decisions.state import ChoiceDistribution, State
 from maillard.decisions.stores.contract import Transaction
 from maillard.errors import Archived, Conflict, MaillardError, Paused
 
@@ -28,10 +28,31 @@ class RandomSource:
         self.rng = np.random.default_rng(seed)
         self._bytes = os.urandom if seed is None else self.rng.bytes
         self._simulated_clock = simulated_clock
+        self.is_default = seed is None and not simulated_clock
+        "Whether the random numbers and the ids are those of a program that simulates nothing."
 
     def new_ids(self, count: int, now: int) -> list[str]:
         """New ids in ascending order; `now` is the time of the transaction."""
         return new_ids(count, now if self._simulated_clock else None, self._bytes)
+
+
+def sampled_decision(  # noqa: PLR0917  # one call per decision, and keywords take time
+    identifier: str,
+    experiment: str,
+    now: int,
+    state: State,
+    request: Request,
+    distribution: ChoiceDistribution,
+    index: int,
+    position: int = 0,
+) -> Decision:
+    """The decision for the arm at this index, which was sampled from the distribution."""
+    arms, logs = distribution.arms, distribution.log_probabilities
+    return Decision(
+        identifier, experiment, now, request.unit, arms[index], arms, logs, logs[index],
+        state.policy_version, state.policy.formula_version, state.number, state.epoch,
+        distribution.cold[index], request.key, position,
+    )  # fmt: skip
 
 
 class Repeated(list[Decision]):
@@ -137,22 +158,8 @@ class DecisionBatch:
         if eligible not in self.samples:  # sample for all requests with the same eligible arms at once
             self.samples[eligible] = iter(distribution.sample(self.rng, self.sizes[eligible]))
         return [
-            Decision(
-                id=next(self.ids),
-                experiment=self.experiment,
-                time=self.now,
-                unit=request.unit,
-                arm=distribution.arms[index],
-                eligible=distribution.arms,
-                log_probabilities=distribution.log_probabilities,
-                log_probability=distribution.log_probabilities[index],
-                policy_version=state.policy_version,
-                formula_version=state.policy.formula_version,
-                state=state.number,
-                epoch=state.epoch,
-                cold=distribution.cold[index],
-                idempotency_key=request.key,
-                position=position,
+            sampled_decision(
+                next(self.ids), self.experiment, self.now, state, request, distribution, index, position
             )
             for position, index in enumerate(islice(self.samples[eligible], request.size))
         ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -19,9 +19,11 @@ from maillard.decisions.forks import renew_after_fork
 from maillard.decisions.group_commit import GroupCommit
 from maillard.decisions.log import MALFORMED, apply_events
 from maillard.decisions.pruned_logs import last_prune, load_base
+from maillard.decisions.shared_batches import PartFailedError, run_in_one_commit
+from maillard.decisions.simple_decisions import SimpleBatch, simple_batch
 from maillard.decisions.state import State, replay
 from maillard.decisions.stores import Store
-from maillard.decisions.stores.contract import Head, SharedCommitStore, Transaction
+from maillard.decisions.stores.contract import Head, NotNewError, SharedCommitStore, Transaction
 from maillard.errors import InvalidLog, InvalidValue, MaillardError, Stale, Unavailable
 
 _SETTLE_INTERVAL = 1.0  # seconds
@@ -52,6 +54,7 @@ class Session:
         simulation: Simulate | None = None,
     ) -> None:
         self.store, self.experiment, self._staleness = store, experiment, staleness
+        self._shared_store = store if isinstance(store, SharedCommitStore) else None
         self._closed = False
         self._simulated_clock = simulation is not None and simulation.clock
         self.created = False
@@ -156,6 +159,9 @@ class Session:
 
         Threads share batches through `decide`, `apply_rewards` and `change`. A server forms its own batches.
         """
+        if self._shared_store is not None and (batch := self.simple_batch(calls)) is not None:
+            with suppress(NotNewError, PartFailedError):  # nothing was written
+                return run_in_one_commit(self._shared_store, {self: calls}, {self: batch})[self]
         decisions_only = all(call.kind == "decide" for call in calls)
         learns = not decisions_only or self.state.reward.learn == "provisional"
         locked = learns or not self.store.concurrent_decisions
@@ -176,6 +182,13 @@ class Session:
             with suppress(MaillardError):  # it is raised again for the caller concerned
                 known.choice_distribution(eligible)
         return known
+
+    def simple_batch(self, calls: Sequence[Call]) -> SimpleBatch | None:
+        """The requests for decisions, if there is nothing else and all are simple."""
+        requests = [argument for kind, argument in calls if kind == "decide"]
+        if len(requests) < len(calls):
+            return None
+        return simple_batch(self.experiment, self.state, requests, self._random)
 
     def run_in(
         self, transaction: Transaction, known: State, calls: Sequence[Call], *, locked: bool
@@ -295,61 +308,6 @@ class Session:
                 replay([event]).choice_distribution()  # raises if the policy cannot choose
                 transaction.add_events([event], Head(1, 1, 1))
                 self.created = True
-
-
-def run_together(store: SharedCommitStore, calls: Sequence[tuple[Session, Call]]) -> list[Any]:
-    """Run calls of several experiments in one transaction; return the result or the error of each call."""
-    batches: dict[Session, list[int]] = {}
-    for place, (session, _) in enumerate(calls):
-        batches.setdefault(session, []).append(place)
-    parts = {session: [calls[place][1] for place in places] for session, places in batches.items()}
-    answers: list[Any] = [None] * len(calls)
-    for session, found in _run_parts(store, parts):
-        for place, answer in zip(batches[session], found, strict=True):
-            answers[place] = answer
-    return answers
-
-
-class _PartFailedError(Exception):
-    """An error that concerns one of several experiments."""
-
-
-def _run_parts(
-    store: SharedCommitStore, parts: Mapping[Session, Sequence[Call]]
-) -> Iterator[tuple[Session, Sequence[Any]]]:
-    try:
-        found = _run_in_one_commit(store, parts) if len(parts) > 1 else None
-    except _PartFailedError:  # nothing was written
-        found = None
-    if found is not None:
-        yield from found.items()
-        return
-    for session, calls in parts.items():
-        try:
-            yield session, session.run(calls)
-        except MaillardError as error:
-            yield session, [type(error)(*error.args) for _ in calls]
-
-
-def _run_in_one_commit(
-    store: SharedCommitStore, parts: Mapping[Session, Sequence[Call]]
-) -> dict[Session, list[Any]]:
-    known = {session: session.prepare(calls) for session, calls in parts.items()}
-    found = {}
-    with store.together({each.experiment: _keys_of(calls) for each, calls in parts.items()}) as transactions:
-        for session, calls in parts.items():
-            try:
-                transaction = transactions[session.experiment]
-                found[session] = session.run_in(transaction, known[session], calls, locked=True)
-            except MaillardError as error:
-                raise _PartFailedError from error
-    for session, (_, state) in found.items():
-        session.publish(state)
-    return {session: answers for session, (answers, _) in found.items()}
-
-
-def _keys_of(calls: Sequence[Call]) -> list[str]:
-    return [call.argument.key for call in calls if call.kind == "decide" and call.argument.key is not None]
 
 
 def _settle(transaction: Transaction, state: State) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import msgspec
+from starlette.convertors import StringConvertor
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route, Router
@@ -22,6 +23,7 @@ from maillard.service.access_log import RequestLine
 from maillard.service.api_keys import Key
 from maillard.service.authorization import Scope, authorize, charge_batch, limit_unauthorized
 from maillard.service.handlers.request_context import RequestContext
+from maillard.service.http_protocol import send_at_once
 from maillard.service.http_responses import HttpError, HttpResponse, decode_error, error_response, http_error
 from maillard.service.operations import OPERATIONS, Operation
 from maillard.service.service_state import Service
@@ -38,6 +40,11 @@ _encode = msgspec.json.Encoder().encode
 _NO_PARAMETERS: dict[str, str] = {}
 _MAX_LOGGED_NAME = 200  # characters; a path may have thousands
 _COMMON_HEADERS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
+_HEADER_LINES = (
+    b"content-type: %b\r\nx-request-id: %b\r\n"
+    + b"".join(b"%b: %b\r\n" % header for header in _COMMON_HEADERS)
+    + b"content-length: %d\r\n"
+)
 _DASHBOARD_HEADERS = {
     "cache-control": "no-cache",
     "content-security-policy": (
@@ -67,15 +74,18 @@ def application(start: Callable[[], Awaitable[Service]]) -> ASGI:
         async with await start() as service:
             yield {"service": service}  # the `state` of every request
 
-    routes = [
-        Route(operation.path, _Endpoint(operation), methods=[operation.method]) for operation in OPERATIONS
-    ]
-    routes += _dashboard_routes()
+    routes = all_routes()
     router = Router(routes, lifespan=lifespan, redirect_slashes=False)
+    find = route_finder(routes)
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         # A Starlette application would add middleware to this router. Each endpoint handles its own errors
         # instead.
+        found = find(scope)
+        if found is not None:
+            endpoint, scope["path_params"] = found
+            await endpoint(scope, receive, send)
+            return
         scope["app"] = router
         try:
             await router(scope, receive, send)
@@ -95,6 +105,45 @@ def application(start: Callable[[], Awaitable[Service]]) -> ASGI:
         _record(scope, "none", request_id, response, seconds=0.0, key=None)
 
     return serve
+
+
+def all_routes() -> list[Route]:
+    """The routes of all operations and of the files of the dashboard."""
+    operations = [
+        Route(operation.path, _Endpoint(operation), methods=[operation.method]) for operation in OPERATIONS
+    ]
+    return [*operations, *_dashboard_routes()]
+
+
+Found = tuple[ASGI, dict[str, str]]
+
+
+def route_finder(routes: Iterable[Route]) -> Callable[[Scope], Found | None]:
+    """A function that finds the endpoint and the path parameters of a request, or None.
+
+    Starlette tries one route after the other. This finds a route by the fixed part that its path ends with.
+    Starlette handles all other requests.
+    """
+    by_ending: dict[tuple[str, str], list[Route]] = {}
+    for route in routes:
+        ending = route.path.rpartition("/")[2]
+        if "{" not in ending and all(
+            type(each) is StringConvertor for each in route.param_convertors.values()
+        ):
+            for method in route.methods or ():
+                by_ending.setdefault((method, ending), []).append(route)
+
+    def find(scope: Scope) -> Found | None:
+        if scope["type"] != "http" or scope["root_path"]:
+            return None
+        path: str = scope["path"]
+        for route in by_ending.get((scope["method"], path[path.rfind("/") + 1 :]), ()):
+            match = route.path_regex.match(path)
+            if match is not None:
+                return route.app, match.groupdict()
+        return None
+
+    return find
 
 
 class _Endpoint:
@@ -118,7 +167,9 @@ class _Endpoint:
             query = _query(scope) if operation.query else {}
             context = RequestContext(service, scope["path_params"], query, body, headers, key)
             handling = operation.handler(context)
-            response = await (_while_connected(handling, receive) if operation.long_running else handling)
+            if operation.long_running:
+                handling = _while_connected(handling, receive)
+            response = await handling
         except asyncio.CancelledError:  # the time for a graceful shutdown is over
             message = "The service is stopping; the operation may have been carried out."
             response = error_response(HttpError(503, "unavailable", message), request_id)
@@ -152,13 +203,15 @@ class _Endpoint:
 
     async def _read_body(self, service: Service, headers: dict[bytes, bytes], receive: Receive) -> Any:
         """The decoded body of a request. `http_protocol` handles clients that send it slowly."""
-        media_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        media_type = headers.get(b"content-type", b"")
+        if media_type != b"application/json":  # as nearly all requests have it
+            media_type = media_type.partition(b";")[0].strip().lower()
         if media_type != b"application/json":
             got = media_type.decode("latin-1") or "none"
             message = f"Expected a body of application/json, got {got:.100}"
             raise HttpError(415, "unsupported_media_type", message, "Content-Type")
-        encoding = headers.get(b"content-encoding", b"identity").strip().lower()
-        if encoding != b"identity":
+        encoding = headers.get(b"content-encoding")
+        if encoding is not None and (encoding := encoding.strip().lower()) != b"identity":
             message = f"Expected a body without compression, got {encoding.decode('latin-1'):.100}"
             accept = ((b"accept-encoding", b"identity"),)
             raise HttpError(415, "unsupported_media_type", message, "Content-Encoding", accept)
@@ -251,6 +304,10 @@ async def _send(response: HttpResponse, request_id: str, scope: Scope, send: Sen
     """Send a response and return it."""
     head = scope["method"] == "HEAD"
     body = response.body if isinstance(response.body, bytes) else _encode(response.body)
+    if response.stream is None and not response.headers:
+        lines = _HEADER_LINES % (response.media_type, request_id.encode(), len(body))
+        if send_at_once(send, response.status, lines, body):
+            return response
     headers = [
         (b"content-type", response.media_type),
         (b"x-request-id", request_id.encode()),

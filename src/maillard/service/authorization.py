@@ -19,7 +19,7 @@ Scope = MutableMapping[str, Any]
 _HOST = re.compile(rb"([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")
 # Headers that proxies add. Behind a proxy, a request from loopback may come from anywhere.
 _PROXY_HEADERS = frozenset((b"forwarded", b"via", b"x-real-ip"))
-_PROXY_PREFIX = b"x-forwarded-"
+_PROXY_PREFIX = b"\nx-forwarded-"  # after the end of another name
 
 
 def authorize(
@@ -77,7 +77,7 @@ def _is_proxied(scope: Scope, headers: dict[bytes, bytes]) -> bool:
     return (
         scope.get("http_version") == "1.0"
         or not _PROXY_HEADERS.isdisjoint(headers)
-        or any(name.startswith(_PROXY_PREFIX) for name in headers)
+        or _PROXY_PREFIX in b"\n" + b"\n".join(headers)
     )
 
 

@@ -19,7 +19,8 @@ from maillard.decisions.events import acting_as
 from maillard.decisions.group_commit import AsyncGroupCommit
 from maillard.decisions.identifiers import check_name
 from maillard.decisions.outcomes import Outcomes, read_outcomes
-from maillard.decisions.session import Call, Session, run_together
+from maillard.decisions.session import Call, Session
+from maillard.decisions.shared_batches import run_together
 from maillard.decisions.state import State
 from maillard.decisions.stores import Store
 from maillard.decisions.stores.contract import Head, SharedCommitStore, Visits

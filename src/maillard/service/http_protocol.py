@@ -11,10 +11,11 @@ import asyncio
 import json
 import resource
 import secrets
+from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 _MAX_CONNECTIONS = 10_000
@@ -259,6 +260,31 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         self.transport.write_eof()
         self.flow.resume_reading()
         self._timeouts.restart(self)
+
+
+def send_at_once(send: Callable[..., Any], status: int, headers: bytes, body: bytes) -> bool:
+    """Send a whole response with one write, if `send` is uvicorn's; return whether that was possible.
+
+    `send` of uvicorn takes two messages and checks every header. `headers` are lines that need no check, and
+    include the length of the body.
+    """
+    cycle = getattr(send, "__self__", None)
+    if (
+        type(cycle) is not RequestResponseCycle
+        or cycle.response_started
+        or cycle.disconnected
+        or not cycle.keep_alive
+        or cycle.default_headers
+        or cycle.flow.write_paused
+        or cycle.scope["method"] == "HEAD"
+    ):
+        return False
+    cycle.response_started = cycle.response_complete = True
+    cycle.waiting_for_100_continue = False
+    cycle.transport.write(b"%b%b\r\n%b" % (STATUS_LINE[status], headers, body))
+    cycle.message_event.set()
+    cycle.on_response()
+    return True
 
 
 class _LingeringTransport:

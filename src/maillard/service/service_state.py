@@ -27,6 +27,7 @@ from maillard.service.rate_limits import RateLimiter
 from maillard.service.scheduled_exports import ScheduledExports
 from maillard.service.worker_process import WorkerProcess
 
+_COLLECTED_OBJECTS = 20_000  # new objects until the garbage collector looks for unreachable ones among them
 METRICS_FOLDER = "MAILLARD_COUNTS"
 "The environment variable with the folder in which the workers of one service share their metrics."
 
@@ -177,6 +178,8 @@ class Service:
     async def __aenter__(self) -> Service:
         gc.collect()
         gc.freeze()  # what exists now stays; the collector need not look at it again
+        # The objects of a batch of requests live until their commit; collecting more often only visits them.
+        gc.set_threshold(_COLLECTED_OBJECTS, *gc.get_threshold()[1:])
         loops = [self._refresh_periodically(), self._maintain_periodically()]
         if self._exports is not None:
             loops.append(self._exports.run())

@@ -330,14 +330,44 @@ class Store(Protocol):
         """Close files and connections."""
 
 
+class SharedTransaction(Protocol):
+    """Transactions of several experiments that share one durable commit."""
+
+    @property
+    def now(self) -> int:
+        """The time of the transaction, in microseconds since 1970."""
+
+    @property
+    def expects_new(self) -> bool:
+        """Whether idempotency keys are probably new: none was used twice in recent commits."""
+
+    def last_events(self, experiments: Sequence[str]) -> dict[str, int]:
+        """The number of the last event of each of these experiments that exists."""
+
+    def due(self, experiments: Sequence[str]) -> set[str]:
+        """Those of these experiments in which a window has closed and is not settled."""
+
+    def add_new(self, batches: Sequence[tuple[str, Sequence[Decision], int | None]]) -> None:
+        """Add decisions of several experiments, each with the time at which their reward windows close.
+
+        If an id or an idempotency key is not new, a later call or the end of the block raises `NotNewError`,
+        and nothing is kept.
+        """
+
+    def parts(self, keys: Mapping[str, Collection[str]]) -> Mapping[str, Transaction]:
+        """A transaction for each of these experiments, after their calls of `add_new`.
+
+        `keys` has the idempotency keys that each transaction will probably look up.
+        """
+
+
+class NotNewError(Exception):
+    """A decision that was said to be new has an id or an idempotency key that is used."""
+
+
 @runtime_checkable
 class SharedCommitStore(Store, Protocol):
     """A store in which several experiments can share a commit, because there is one writer at a time."""
 
-    def together(
-        self, keys: Mapping[str, Collection[str]]
-    ) -> AbstractContextManager[Mapping[str, Transaction]]:
-        """Begin a transaction for each experiment in `keys`; all share one durable commit, or none is kept.
-
-        `keys` has the idempotency keys that each transaction will probably look up.
-        """
+    def together(self) -> AbstractContextManager[SharedTransaction]:
+        """Begin transactions of several experiments; all share one durable commit, or none is kept."""

@@ -28,6 +28,8 @@ _T = TypeVar("_T")
 _MAX_FETCHED_ROWS = 1_000
 SELECT_ROWS = f"SELECT {DECISION} FROM {DECISIONS} WHERE d.experiment = ? ORDER BY d.state, d.id"
 
+ADD_PENDING = insertion("pending", "decision, closes, experiment")
+
 
 class SQLStore(ABC):
     """What the stores in SQLite and PostgreSQL have in common."""
@@ -163,7 +165,7 @@ class SQLTransaction(PruningTransaction):
 
     def add_pending(self, rows: Mapping[str, int]) -> None:
         written = [(key, closes, self.experiment) for key, closes in rows.items()]
-        self._execute_many(insertion("pending", "decision, closes, experiment"), written)
+        self._execute_many(ADD_PENDING, written)
 
     def remove_pending(self, ids: Iterable[str]) -> None:
         self._execute_many(f"DELETE FROM pending WHERE decision {self.IN}", [[self._list(ids)]])

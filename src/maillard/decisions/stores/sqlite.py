@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from maillard.decisions.forks import quiesce_during_fork
 from maillard.decisions.stores import schema, sqlite_files
+from maillard.decisions.stores.contract import NotNewError
+from maillard.decisions.stores.shared_commits import SQLiteSharedTransaction
 from maillard.decisions.stores.sql import SQLStore, SQLTransaction
 from maillard.decisions.stores.sqlite_transaction import SQLiteTransaction
 from maillard.decisions.stores.vectors import WrittenVectors
@@ -28,6 +31,8 @@ _COLUMN_TYPES = {
 }
 _CHECKPOINT_BYTES = 4 << 20  # of the write-ahead log; SQLite's default is 1,000 pages of 4 KiB
 _CHECKPOINT_COMMITS = 250
+_BUSY_TIMEOUT = 5  # milliseconds in which SQLite tries again itself: after 1, 3 and 5
+_LOOKUPS_AFTER_REPEAT = 32  # shared commits that look up idempotency keys after one was repeated
 
 
 _inherited: dict[Path, Any] = {}  # connections of the parent process; a child must not even close them
@@ -44,6 +49,8 @@ class SQLiteStore(SQLStore):
     concurrent_decisions = False  # one writer at a time
     _writer: Any
     _wal_file: sqlite_files.WriteAheadLog | None
+    _heads: dict[str, Any]  # rows of SELECT_HEADS that no other connection has changed
+    _data_version: int | None  # changes when another connection writes
 
     def __init__(
         self,
@@ -63,6 +70,7 @@ class SQLiteStore(SQLStore):
         self._create = create and not read_only
         self._path = sqlite_files.log_path(self.where, create=self._create)
         self._name = str(self._path)
+        self._lookups = 0
         self._commits = self._size = 0  # commits since the last checkpoint; size of the write-ahead log then
         self._timeout, self._clock = timeout, clock or system_clock
         self._connect = connect or self._open
@@ -145,11 +153,13 @@ class SQLiteStore(SQLStore):
             connection = self._open_connection()
             try:
                 self._prepare(connection)
+                connection.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT}").fetchall()  # see `_begin`
                 self._wal_file = sqlite_files.WriteAheadLog(self._path)
             except BaseException:
                 connection.close()
                 raise
             self._writer, self._written = connection, WrittenVectors()
+            self._heads, self._data_version = {}, None
             found = self._path.stat()
             self._file, self._create = (found.st_dev, found.st_ino), False
         return self._writer
@@ -200,22 +210,27 @@ class SQLiteStore(SQLStore):
     def transaction(self, experiment: str, **_options: bool) -> Iterator[SQLTransaction]:
         """Begin a transaction, which is always exclusive: it takes the write lock at its start."""
         with self._committed() as connection:
+            self._heads.clear()  # it may change any of them
             transaction = SQLiteTransaction(connection, experiment, self._clock(), self._written)
             yield transaction
             transaction.write_link()
         transaction.note_commit()
 
     @contextmanager
-    def together(self, keys: Mapping[str, Collection[str]]) -> Iterator[Mapping[str, SQLTransaction]]:
+    def together(self) -> Iterator[SQLiteSharedTransaction]:
         """Begin transactions of several experiments that share a commit."""
-        from maillard.decisions.stores.shared_commits import begin_parts
-
-        with self._committed() as connection:
-            parts, new = begin_parts(connection, self._clock(), keys, self._written)
-            yield parts
-            new.write(parts.values())
-        for part in parts.values():
-            part.note_commit()
+        new, self._lookups = not self._lookups, max(0, self._lookups - 1)
+        try:
+            with self._committed() as connection:
+                shared = SQLiteSharedTransaction(
+                    connection, self._clock(), self._written, self._heads, expects_new=new
+                )
+                yield shared
+                shared.write()
+        except NotNewError:
+            self._lookups = _LOOKUPS_AFTER_REPEAT
+            raise
+        shared.note_commit()
 
     @contextmanager
     def _committed(self) -> Iterator[Any]:
@@ -223,18 +238,44 @@ class SQLiteStore(SQLStore):
             connection = self._write_connection()
             try:
                 try:
-                    connection.execute("BEGIN IMMEDIATE")
+                    self._begin(connection)
                 finally:
                     self._check_wal(connection)  # if it has begun, no other process can write now
-                # A newer maillard may have migrated the tables since the connection was opened.
-                schema.check_version(*connection.execute("PRAGMA user_version").fetchone())
+                self._notice_other_writers(connection)
                 yield connection
                 self._check_wal(connection)
                 connection.execute("COMMIT")
             except BaseException:
+                self._heads.clear()
                 self._roll_back(connection)
                 raise
             self._checkpoint_if_due(connection, self._check_wal(connection))
+
+    def _begin(self, connection: Any) -> None:
+        """Begin a transaction as soon as no other process is writing, or raise after the timeout.
+
+        SQLite alone would try again ever more rarely, in the end every 100 ms. Among processes that write
+        all the time, one that has waited for long would hardly ever find the log free.
+        """
+        end = time.monotonic() + self._timeout
+        while True:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                busy = getattr(error, "sqlite_errorname", "").startswith("SQLITE_BUSY")
+                if not busy or time.monotonic() >= end:
+                    raise
+            else:
+                return
+
+    def _notice_other_writers(self, connection: Any) -> None:
+        """Forget what is known about the log if another connection has written since the last transaction."""
+        (version,) = connection.execute("PRAGMA data_version").fetchone()
+        if version != self._data_version:
+            # A newer maillard may have migrated the tables.
+            schema.check_version(*connection.execute("PRAGMA user_version").fetchone())
+            self._heads.clear()
+            self._data_version = version
 
     def _check_wal(self, connection: Any) -> int:
         """Return the size of the write-ahead log. Raise Unavailable if a file was removed or replaced."""
@@ -245,6 +286,7 @@ class SQLiteStore(SQLStore):
             return size
         self._roll_back(connection)
         problem, advice = "the write-ahead log or its -shm file was removed or replaced", "try again"
+        connection.execute(f"PRAGMA busy_timeout = {round(1000 * self._timeout)}").fetchall()  # for readers
         if self._wal_file.rescue(connection, self._open_connection):
             self._forget_writer()
         else:
@@ -266,7 +308,7 @@ class SQLiteStore(SQLStore):
                 return
             self._commits, self._size = 0, size
             try:
-                connection.execute("BEGIN IMMEDIATE")
+                self._begin(connection)
                 with closing(self._open_connection()) as another:
                     another.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
             finally:
@@ -326,7 +368,9 @@ class SQLiteStore(SQLStore):
     def scrub(self) -> None:
         """Empty the write-ahead log, so that no erased data is left in it."""
         with self._lock, self._translate_errors():
-            (busy, *_) = self._write_connection().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            self._write_connection()
+            with closing(self._open_connection()) as another:  # it waits for readers
+                (busy, *_) = another.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if busy:
             reason = f"another process is reading it, so erased data may still be in {self.where}-wal"
             raise Unavailable(f"log {self.where}: {reason}; erase again later")
