@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from maillard import Bandit
-from maillard.decisions import Verification, chain_process, chain_screening, verification, verify
+from maillard.decisions import Verification, chain_process, chain_screening, chain_verification, verification, verify
 from maillard.decisions.chain_process import ChainProcess
 from maillard.decisions.stores.bulk_columns import OddRows
 from tests.decisions.test_screening import ARMS, RULES, bandit_after
@@ -35,8 +35,8 @@ def row_by_row(log: Any, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Ver
         raise OddRows("bulk reads are switched off")
 
     with monkeypatch.context() as patch:
-        for module in (verification, chain_screening, chain_process):
-            patch.setattr(module, "BulkReader", refuse)
+        for module in (verification, chain_verification, chain_process):
+            patch.setattr(module, "BulkReader" if module is chain_process else "bulk_reader", refuse)
         return verify(log, **options)
 
 

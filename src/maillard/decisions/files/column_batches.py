@@ -21,10 +21,13 @@ from maillard.decisions.files.row_codec import APPLIED, REWARDS
 from maillard.decisions.log import DecisionLog
 from maillard.decisions.log_arrays import DEFAULT
 from maillard.decisions.reward_rule import Reward
-from maillard.decisions.stores.bulk_columns import Arrays, OddRows
+from maillard.decisions.stores.bulk_columns import Arrays, OddRows, codes_of
+from maillard.decisions.stores.bulk_reads import BulkReader
 from maillard.decisions.stores.bulk_vectors import VectorTable
+from maillard.decisions.stores.native_reads import bulk_reader
 from maillard.decisions.stores.packed_reads import PackedReader
 from maillard.decisions.stores.raw_rows import RawRows
+from maillard.decisions.stores.text_columns import Names, Texts
 
 
 def column_batches(log: DecisionLog, schema: Any) -> Iterator[Any]:
@@ -46,12 +49,12 @@ def batches_of_decisions(log: DecisionLog, ids: Iterable[str], schema: Any) -> I
 
 
 def _batches(
-    log: DecisionLog, read: Callable[[PackedReader], Iterable[RawRows]], schema: Any
+    log: DecisionLog, read: Callable[[BulkReader], Iterable[RawRows]], schema: Any
 ) -> Iterator[Any]:
     if log.read_chain is None or log.reward is None:
         raise OddRows("the log is not in a store")
     with log.read_chain() as transaction:
-        reader = PackedReader(transaction)
+        reader = bulk_reader(transaction, PackedReader)
         following = transaction.events(log.number, through=log.number + 1)
         end = following[0].time if following else None
         for rows in read(reader):
@@ -98,6 +101,10 @@ def _array(values: Any, kind: Any) -> Any:
 
     if isinstance(values, pa.Array):
         return values if values.type == kind else values.cast(kind)
+    if isinstance(values, Names):
+        return pa.array(values.names, pa.string()).take(pa.array(values.codes))
+    if isinstance(values, Texts):
+        return _text_array(values)
     if values.dtype.kind == "S":  # ids, which all have the same length
         data, size = np.ascontiguousarray(values), values.dtype.itemsize
         offsets = np.arange(0, size * (values.size + 1), size, dtype=np.int32)
@@ -107,12 +114,23 @@ def _array(values: Any, kind: Any) -> Any:
     return pa.array(values, kind)
 
 
+def _text_array(values: Texts) -> Any:
+    import pyarrow as pa
+
+    texts = values.compact()
+    offsets, missing = np.append(0, texts.ends).astype(np.int32), None
+    if not texts.present.all():
+        missing = pa.py_buffer(np.packbits(texts.present, bitorder="little"))
+    buffers = pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(texts.data)), missing
+    return pa.StringArray.from_buffers(texts.size, *buffers)
+
+
 def _in_order_of_arrival(rewards: Arrays) -> Arrays:
     """Sort the reward events of each decision by arrival and name."""
     row, arrived = rewards["row"], rewards["arrived"]
     if (row[1:] > row[:-1]).all():
         return rewards
-    events = np.array([each.encode() for each in rewards["event"]], object)  # bytes sort like code points
+    events = np.array([each.encode() for each in rewards["event"].tolist()], object)  # bytes sort like code points
     order = np.lexsort((_ranks(events), arrived, row))
     return {name: each[order] for name, each in rewards.items()}
 
@@ -152,11 +170,8 @@ def _distributions(decisions: Arrays, vectors: VectorTable, schema: Any) -> tupl
     codes = [np.array([names[arm] for arm in each], np.int32) for each in sets]
     for row, each in zip(member, codes, strict=True):
         row[each] = True
-    try:
-        arms = np.fromiter([names[arm] for arm in decisions["arm"].tolist()], np.int64, chosen.size)
-    except KeyError:
-        raise OddRows("an arm is not eligible") from None
-    if not member[chosen, arms].all():
+    arms = codes_of(decisions["arm"], names)
+    if (arms < 0).any() or not member[chosen, arms].all():
         raise OddRows("an arm is not eligible")
     lengths = np.array([each.size for each in codes], np.int64)
     ends = np.cumsum(lengths)

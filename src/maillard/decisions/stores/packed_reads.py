@@ -12,6 +12,7 @@ from maillard.decisions.stores.bulk_columns import Arrays, OddRows
 from maillard.decisions.stores.bulk_reads import (
     DECISION_TYPES,
     REWARD_TYPES,
+    UNUSED,
     UPDATE_TYPES,
     BulkReader,
     check_updates,
@@ -55,7 +56,7 @@ class PackedReader(BulkReader):
             [RawRows(decisions, self._rewards(found, *among), self._updates(found, *among))]
         )
 
-    def _chunk(self, after: str | None, last: str, full: bool) -> RawRows:  # noqa: ARG002  # always full
+    def _chunk(self, after: str | None, last: str, full: bool) -> RawRows:
         source, parameters = "decisions WHERE experiment = ? AND id <= ?", [self._experiment, last]
         if after is not None:
             source, parameters = f"{source} AND id > ?", [*parameters, after]
@@ -65,10 +66,13 @@ class PackedReader(BulkReader):
         if not self._alone:  # most rows between these ids may belong to other experiments
             mine = "SELECT id FROM decisions WHERE experiment = ? AND id >= ? AND id <= ?"
             among = f"decision IN ({mine})", [self._experiment, *among[1]]
+        if not full:
+            decisions = {name: each for name, each in decisions.items() if name not in UNUSED}
         return RawRows(decisions, self._rewards(ids, *among), self._updates(ids, *among))
 
     def _decisions(self, source: str, parameters: Sequence[Any]) -> Arrays:
         decisions = self._columns(_DECISION_TYPES, source, parameters, "id")
+        decisions.pop("seal", None)
         ids = decisions["id"]
         if not (ids[1:] > ids[:-1]).all():
             raise OddRows("ids are not in order")
@@ -76,7 +80,7 @@ class PackedReader(BulkReader):
 
     def _rewards(self, ids: Any, among: str, parameters: Sequence[Any]) -> Arrays:
         columns = self._columns(_REWARD_TYPES, f"rewards WHERE {among}", parameters, "decision, event")
-        return _with_rows(columns, ids)
+        return self._with_rows(columns, ids)
 
     def _updates(self, ids: Any, among: str, parameters: Sequence[Any]) -> Arrays:
         source, order = f"events INDEXED BY events_by_decision WHERE {among}", "decision, experiment, number"
@@ -87,7 +91,7 @@ class PackedReader(BulkReader):
             columns |= self._updates_with(number)
         else:
             columns = self._columns(_UPDATE_TYPES, source, parameters, order)
-        columns = _with_rows(columns, ids)
+        columns = self._with_rows(columns, ids)
         check_updates(columns)
         return columns
 
@@ -121,15 +125,12 @@ class PackedReader(BulkReader):
             logs = decode([content[end - length : end] for end, length in ends], 8 * width)
         return VectorTable(state, columns["variant"], code, sets, np.cumsum(width), logs)
 
-
-def _with_rows(columns: Arrays, ids: Any) -> Arrays:
-    """Replace the column of ids of decisions by their positions; leave out rows of other decisions."""
-    decision = columns.pop("decision")
-    if not (decision[1:] >= decision[:-1]).all():
-        raise OddRows("rows are not in the order of decisions")
-    if np.array_equal(decision, ids):
-        return {**columns, "row": np.arange(ids.size)}
-    place = dict(zip(ids.tolist(), range(ids.size), strict=True))
-    row = np.array([place.get(each, -1) for each in decision.tolist()], np.int64)
-    columns = {**columns, "row": row}
-    return moved(columns, np.append(np.arange(ids.size), -1)) if (row < 0).any() else columns
+    def _with_rows(self, columns: Arrays, ids: Any) -> Arrays:
+        """Replace the column of ids of decisions by their positions; leave out rows of other decisions."""
+        decision = columns.pop("decision")
+        if not (decision[1:] >= decision[:-1]).all():
+            raise OddRows("rows are not in the order of decisions")
+        columns = {**columns, "row": self.places(decision, ids)}
+        if (columns["row"] < 0).any():
+            columns = moved(columns, np.append(np.arange(ids.size), -1))
+        return columns
