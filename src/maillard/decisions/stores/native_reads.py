@@ -11,10 +11,12 @@ from maillard.array_types import Ints
 from maillard.decisions.stores.bulk_columns import Arrays
 from maillard.decisions.stores.bulk_reads import BulkReader
 from maillard.decisions.stores.contract import Transaction
-from maillard.decisions.stores.native_columns import NativeColumns, can_read
+from maillard.decisions.stores.machine_code import loops
+from maillard.decisions.stores.native_columns import NativeColumns
 from maillard.decisions.stores.packed_reads import PackedReader
 
-MIN_DECISIONS = 100_000  # below, loading compiled code takes longer than it saves
+MIN_DECISIONS = 20_000  # below, loading machine code takes longer than it saves
+MIN_BUILT = 200_000  # below, machine code is not made
 
 
 class NativeReader(PackedReader):
@@ -22,24 +24,24 @@ class NativeReader(PackedReader):
 
     def __init__(self, transaction: Transaction) -> None:
         super().__init__(transaction)
-        self.native = NativeColumns(self._connection)
+        self._native = NativeColumns(self._connection)
 
     def _columns(
         self, types: Mapping[str, str], source: str, parameters: Sequence[Any], order: str
     ) -> Arrays:
-        return self.native.read(types, f"{source} ORDER BY {order}", parameters)
+        return self._native.read(types, f"{source} ORDER BY {order}", parameters)
 
     def read(self, types: Mapping[str, str], source: str, *parameters: Any) -> Arrays:
-        return self.native.read(types, source, parameters)
+        return self._native.read(types, source, parameters)
 
     def places(self, wanted: NDArray[Any], among: NDArray[Any]) -> Ints:
-        found = self.native.places(wanted, among)
+        found = self._native.places(wanted, among)
         return super().places(wanted, among) if found is None else found
 
 
 def bulk_reader(transaction: Transaction, plain: type[BulkReader] = BulkReader) -> BulkReader:
     """Return the fastest reader of a log, which is `plain` unless the log is large."""
     reader = plain(transaction)
-    if can_read() and reader.has_decisions(MIN_DECISIONS):
+    if reader.has_decisions(MIN_DECISIONS) and loops(build=reader.has_decisions(MIN_BUILT)) is not None:
         return NativeReader(transaction)
     return reader
