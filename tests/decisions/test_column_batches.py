@@ -6,12 +6,13 @@ import shutil
 import sqlite3
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from maillard.decisions import Bandit, Reward, read_log, write_log
-from maillard.decisions.files import arrow, column_batches
+from maillard.decisions.files import arrow, column_batches, sql_batches
 from maillard.decisions.log import DecisionLog
 from maillard.decisions.stores.bulk_columns import OddRows
 from maillard.decisions.stores.sqlite import SQLiteStore
@@ -117,10 +118,14 @@ def test_the_rows_of_some_decisions(tmp_path, rule) -> None:
     with read_log(tmp_path / "log.db") as log:
         expected = plain_table(log)
         chosen = expected.take(list(range(0, len(expected), 7)))
-        ids = [*reversed(chosen["id"].to_pylist()), "no id"]
-        found = list(column_batches.batches_of_decisions(log, ids, arrow.schema()))
-        assert_same(pa.Table.from_batches(found), chosen)
-        assert list(column_batches.batches_of_decisions(log, ["no id"], arrow.schema())) == []
+        unknown = "0" * 36
+        for ids, rows in (([unknown, *chosen["id"].to_pylist()], chosen), ([unknown], chosen.slice(0, 0))):
+            wanted = np.array(sorted(ids), "S36")
+            assert log.read_chain is not None
+            with log.read_chain() as transaction:
+                ((given, found),) = sql_batches.batches_of(transaction, log, [wanted])
+            assert given is wanted
+            assert_same(pa.Table.from_batches(found, schema=arrow.schema()), rows)
 
 
 def test_a_log_of_an_older_version_is_exported_row_by_row(tmp_path) -> None:

@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 
 from maillard import Bandit
-from maillard.decisions import Verification, chain_process, chain_screening, chain_verification, verification, verify
+from maillard.decisions import (
+    Verification,
+    chain_process,
+    chain_screening,
+    chain_verification,
+    verification,
+    verify,
+)
 from maillard.decisions.chain_process import ChainProcess
 from maillard.decisions.stores.bulk_columns import OddRows
 from tests.decisions.test_screening import ARMS, RULES, bandit_after

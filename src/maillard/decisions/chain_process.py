@@ -126,6 +126,6 @@ def _file_of(log: DecisionLog) -> str | None:
     try:
         with log.read_chain() as transaction:
             reader = BulkReader(transaction)
-            return reader.file() if reader.count_decisions() >= MIN_DECISIONS else None
+            return reader.file() if reader.has_decisions(MIN_DECISIONS) else None
     except (OddRows, MaillardError):
         return None

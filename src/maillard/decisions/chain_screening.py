@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,10 +109,12 @@ def _decision_records(
 
 def _vector_digests(vectors: VectorTable, places: Ints) -> list[bytes]:
     """Return the digests of some distributions."""
-    data = memoryview(vectors.log_probabilities.astype("<f8", copy=False)).cast("B")
+    data = vectors.log_probabilities.astype("<f8", copy=False).tobytes()
     found = zip(vectors.eligible[places].tolist(), vectors.ends[places].tolist(), strict=True)
     sets = vectors.eligible_sets
-    return [chain.vector_digest(sets[arms], data[8 * (end - len(sets[arms])) : 8 * end]) for arms, end in found]
+    return [
+        chain.vector_digest(sets[arms], data[8 * (end - len(sets[arms])) : 8 * end]) for arms, end in found
+    ]
 
 
 def _arm_places(arms: Any, vectors: VectorTable, vector: Ints) -> Ints:
@@ -157,7 +159,9 @@ def _event_digests(columns: Arrays) -> NDArray[Any]:
     pair = kinds.codes * (len(arms.names) + 1) + arms.codes + 1
     pairs, place = np.unique(pair, return_inverse=True)
     texts = [divmod(each, len(arms.names) + 1) for each in pairs.tolist()]
-    known = [chain.digest_of(kinds.names[kind], arms.names[arm - 1] if arm else None, None) for kind, arm in texts]
+    known = [
+        chain.digest_of(kinds.names[kind], arms.names[arm - 1] if arm else None, None) for kind, arm in texts
+    ]
     found = _joined(known, 32)[place]
     other = np.flatnonzero(is_present(columns["payload"]))
     if other.size:
@@ -192,7 +196,9 @@ def _places(reader: BulkReader, wanted: NDArray[Any], among: NDArray[Any]) -> In
 
 def _bytes_of(records: NDArray[Any], rows: Ints | None = None) -> memoryview:
     """Return records, or those in these rows, one after the other."""
-    return memoryview((records if rows is None else records[rows]).view(np.uint8))
+    if rows is not None and not np.array_equal(rows, np.arange(records.size)):
+        records = records[rows]
+    return memoryview(cast("Any", records.view(np.uint8)))
 
 
 def _joined(parts: Sequence[bytes], size: int) -> NDArray[Any]:

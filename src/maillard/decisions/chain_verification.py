@@ -250,7 +250,7 @@ class ChainChecker:
 
     def compare_counts(self, transaction: Transaction) -> None:
         """Compare the numbers of rows in the log and in its chain, after the last link."""
-        report, head, counts = self.report, transaction.head, transaction.counts()
+        report, head = self.report, transaction.head
         last = self.next_event - 1
         if head is not None and self.next_event and report.commits and head.number != last:
             self.on_problem(None, f"the log has {head.number} events, but its chain ends with event {last}")
@@ -259,11 +259,12 @@ class ChainChecker:
             shown = f"commit {end[0]} with the hash {end[1].hex()}" if end else "no commit"
             problem = f"the chain ends with commit {report.commits}, but the log was left with {shown}"
             self.on_problem(None, problem)
-        extra = sum(counts.decisions.values()) - report.decisions - self.count_leftovers(transaction)
+        extra = transaction.count_decisions() - report.decisions - self.count_leftovers(transaction)
         if not self.complete or not report.commits:
             report.unchained = max(extra, 0)
             return
-        for rows, number in (("decisions", extra), ("rewards", counts.rewards - self.rewards)):
+        more = transaction.count_rewards(self.rewards) - self.rewards
+        for rows, number in (("decisions", extra), ("rewards", more)):
             if number > 0:
                 self.on_problem(None, f"{number} {rows} are not in the chain: they were added from outside")
 

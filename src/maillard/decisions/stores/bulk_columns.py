@@ -170,6 +170,14 @@ def columns_of_rows(rows: Sequence[Sequence[Any]], types: Mapping[str, str]) -> 
         raise OddRows("a value has another type") from error
 
 
+def id_texts(data: bytes) -> NDArray[np.bytes_]:
+    """Return the texts of ids, given as 16 bytes each."""
+    digits = np.frombuffer(data.hex().encode(), np.uint8).reshape(-1, 2 * _ID_BYTES)
+    found = np.full((len(digits), _ID_LENGTH), ord("-"), np.uint8)
+    found[:, [place for place in range(_ID_LENGTH) if place not in _DASHES]] = digits
+    return found.view(f"S{_ID_LENGTH}").ravel()
+
+
 def is_present(values: Any) -> Bools:
     """Return which values are not NULL."""
     if hasattr(values, "present"):

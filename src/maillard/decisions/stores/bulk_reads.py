@@ -78,11 +78,6 @@ class BulkReader:
         found = self._fetch("SELECT file FROM pragma_database_list WHERE name = 'main'")
         return found[0][0] or None if found else None
 
-    def count_decisions(self) -> int:
-        """The number of decisions of the experiment."""
-        ((count,),) = self._fetch("SELECT count(*) FROM decisions WHERE experiment = ?", self._experiment)
-        return int(count)
-
     def has_decisions(self, count: int) -> bool:
         """Whether the experiment has at least this number of decisions."""
         sql = "SELECT count(*) FROM (SELECT 1 FROM decisions WHERE experiment = ? LIMIT ?)"
@@ -114,16 +109,23 @@ class BulkReader:
     def _bounds(self, size: int) -> list[tuple[str, int]]:
         """Return the last id and the lowest state of each chunk."""
         found: list[tuple[str, int]] = []
-        mine = "SELECT id, state FROM decisions WHERE experiment = ?"
-        sql = f"SELECT max(id), min(state) FROM ({mine} ORDER BY id LIMIT ?)"
-        ((last, state),) = self._fetch(sql, self._experiment, size)
-        sql = f"SELECT max(id), min(state) FROM ({mine} AND id > ? ORDER BY id LIMIT ?)"
-        while last is not None:
+        after = ""
+        parameters: list[Any] = [self._experiment]
+        while True:
+            mine = f"FROM decisions WHERE experiment = ?{after} ORDER BY id"
+            rest = self._fetch(f"SELECT id {mine} LIMIT 1 OFFSET ?", *parameters, size - 1)
+            if not rest:  # the last chunk is smaller
+                rest = self._fetch(f"SELECT max(id) {mine.removesuffix(' ORDER BY id')}", *parameters)
+            ((last,),) = rest
+            if last is None:
+                return found
+            ((state,),) = self._fetch(
+                f"SELECT min(state) FROM (SELECT state {mine} LIMIT ?)", *parameters, size
+            )
             if type(last) is not str or type(state) is not int:
                 raise OddRows("an id or a state has another type")
             found.append((last, state))
-            ((last, state),) = self._fetch(sql, self._experiment, last, size)
-        return found
+            after, parameters = " AND id > ?", [self._experiment, last]
 
     def _chunk(self, after: str | None, last: str, full: bool) -> RawRows:
         """Return the decisions with these ids, in the order of ids; None is before all ids."""

@@ -6,7 +6,8 @@ Python nor numba (see `machine_code`). The type and the length of every value ar
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
@@ -15,6 +16,7 @@ from numba import types
 from maillard.decisions.stores.row_codes import (
     AT_ROW,
     BYTES,
+    EMPTY,
     FAILED,
     FINISHED,
     ID,
@@ -33,6 +35,7 @@ from maillard.decisions.stores.row_codes import (
     WORDS,
 )
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 _I8, _F8 = types.int64, types.float64
 _INTS, _FLOATS, _DATA = types.CPointer(_I8), types.CPointer(_F8), types.CPointer(types.uint8)
 _step, _value, _type, _whole, _double, _blob, _bytes, _db_mutex, _enter, _leave = (
@@ -52,15 +55,18 @@ _step, _value, _type, _whole, _double, _blob, _bytes, _db_mutex, _enter, _leave 
 )
 _ROW, _DONE = 100, 101  # results of sqlite3_step
 _INTEGER, _FLOAT, _STRING, _BLOB, _NULL = range(1, 6)  # types of values
-_inlined = numba.njit(error_model="numpy")
+
+
+def _inlined(function: _Function) -> _Function:
+    return cast("_Function", numba.njit(error_model="numpy")(function))
 
 
 @_inlined
-def _code_of(text: Any, size: int, names: Any, ends: Any, table: Any, state: Any, room: Any) -> int:
+def _code_of(text: Any, size: int, names: Any, ends: Any, table: Any, state: Any, room: Any) -> Any:
     """Return the code of a name, which is added if it is new; -1 if there is no room for it.
 
-    Name i is `names[ends[i] : ends[i + 1]]`. The hash table has i + 1. `room` has the sizes of `names`, `ends`
-    and `table`, of which the last is a power of two.
+    Name i is `names[ends[i] : ends[i + 1]]`. The hash table has i + 1. `room` has the sizes of `names`,
+    `ends` and `table`, of which the last is a power of two.
     """
     mask = room[2] - 1
     hashed = np.uint64(14695981039346656037)
@@ -158,8 +164,12 @@ def _copy_row(
             continue
         if found != (_BLOB if kind == BYTES else _STRING):
             return ODD
-        text = _blob(value)  # before the length, as SQLite requires
-        size = np.int64(_bytes(value))
+        size = int(_bytes(value))
+        if kind == EMPTY:
+            if size:
+                return ODD
+            continue
+        text = _blob(value)  # in a database of UTF-8, this changes neither the value nor its length
         if kind == TEXT or kind == BYTES:
             start = used[slot]
             if start + size > width:
@@ -193,7 +203,7 @@ def _copy_row(
                 odd |= text[i] == 0 or text[i] > 127
             if odd:
                 return ODD
-        elif kind == NOTHING or size:
+        else:
             return ODD
     return FINISHED
 
@@ -206,9 +216,9 @@ def copy_rows(
     """Copy rows until there are no more, or there is no room for another one, or one is odd.
 
     `plan` has for each column how it is copied, whether it may be NULL, its row in `data`, and the range of
-    its integers or, as the last element, the bytes of its ids. `limits` has the range of its floats. Integers,
-    floats and codes of names are in `cells`, and `reals` is the same memory as floats. For other columns,
-    `cells` has where the value ends in `data`: -1 - end for NULL.
+    its integers or, as the last element, the bytes of its ids. `limits` has the range of its floats.
+    Integers, floats and codes of names are in `cells`, and `reals` is the same memory as floats. For other
+    columns, `cells` has where the value ends in `data`: -1 - end for NULL.
     """
     mutex = _db_mutex(connection)
     _enter(mutex)  # the lock is recursive, so the functions below do not wait for it
@@ -276,8 +286,6 @@ def find_keys(size: int, wanted: Any, count: int, among: Any, others: int, place
 
 
 SIGNATURES = {
-    copy_rows: _I8(
-        *[_I8] * 6, _INTS, _FLOATS, _INTS, _FLOATS, _DATA, _INTS, _INTS, _DATA, *[_INTS] * 4
-    ),
+    copy_rows: _I8(*[_I8] * 6, _INTS, _FLOATS, _INTS, _FLOATS, _DATA, _INTS, _INTS, _DATA, *[_INTS] * 4),
     find_keys: _I8(_I8, _DATA, _I8, _DATA, _I8, _INTS),
 }

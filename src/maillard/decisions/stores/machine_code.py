@@ -1,8 +1,8 @@
 """Machine code of the loops in `compiled_rows`, which numba makes once for each machine.
 
 Importing numba and loading a function from its cache take most of a second, as long as reading 200,000 rows.
-So the machine code is cached here, without anything that needs numba, and loaded by llvmlite alone. It is made
-from the source of the loops for this processor and these versions: anything else has another file.
+So the machine code is cached here, without anything that needs numba, and loaded by llvmlite alone. It is
+made from the source of the loops for this processor and these versions: anything else has another file.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def loops(*, build: bool = False) -> Loops | None:
     if not _loaded and sqlite_library.library() is not None:
         try:
             content = _cached() or (_build() if build else None)
-        except (ImportError, OSError, metadata.PackageNotFoundError):
+        except Exception:  # noqa: BLE001  # numba and LLVM raise many types; there are other ways to read
             content = None
         if content is not None:
             _loaded.append(_load(content))
@@ -142,7 +142,8 @@ def _without_python(source: str, wrapper: str, name: str) -> str | None:
     The function that it calls gets this name. It has two more arguments: addresses for the result and for an
     exception, which the loops do not raise.
     """
-    source = re.sub(rf'^define [^\n]*@"?{re.escape(wrapper)}"?\(.*?^}}\n', "", source, count=1, flags=re.M | re.S)
+    function = rf'^define [^\n]*@"?{re.escape(wrapper)}"?\(.*?^}}\n'
+    source = re.sub(function, "", source, count=1, flags=re.MULTILINE | re.DOTALL)
     source = source.replace(f"@{wrapper.removeprefix('cfunc.')}(", f"@{name}(")
     lines = source.split("\n")
     for line in list(lines):

@@ -147,7 +147,9 @@ class NativeColumns:
     ) -> Arrays:
         self._read_names()
         found: Arrays = {}
-        for (name, kind), (_, _, slot, _, size), values in zip(types.items(), plan.tolist(), cells, strict=True):
+        for (name, kind), (_, _, slot, _, size), values in zip(
+            types.items(), plan.tolist(), cells, strict=True
+        ):
             if kind in ("empty", "null"):
                 continue
             if kind in _RANGES:

@@ -39,9 +39,19 @@ class NativeReader(PackedReader):
         return super().places(wanted, among) if found is None else found
 
 
-def bulk_reader(transaction: Transaction, plain: type[BulkReader] = BulkReader) -> BulkReader:
-    """Return the fastest reader of a log, which is `plain` unless the log is large."""
-    reader = plain(transaction)
-    if reader.has_decisions(MIN_DECISIONS) and loops(build=reader.has_decisions(MIN_BUILT)) is not None:
-        return NativeReader(transaction)
-    return reader
+def bulk_reader(transaction: Transaction) -> BulkReader:
+    """Return the fastest reader for the check of a log, which depends on its size."""
+    reader = BulkReader(transaction)
+    return NativeReader(transaction) if _is_large(reader) else reader
+
+
+def packed_reader(transaction: Transaction) -> PackedReader:
+    """Return the fastest reader of all columns of a log, which depends on its size."""
+    reader = PackedReader(transaction)
+    return NativeReader(transaction) if _is_large(reader) else reader
+
+
+def _is_large(reader: BulkReader) -> bool:
+    if not reader.has_decisions(MIN_DECISIONS):
+        return False
+    return loops(build=reader.has_decisions(MIN_BUILT)) is not None

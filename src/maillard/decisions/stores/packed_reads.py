@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from maillard.decisions.stores.bulk_columns import Arrays, OddRows
 from maillard.decisions.stores.bulk_reads import (
@@ -23,7 +24,7 @@ from maillard.decisions.stores.packed_columns import check_tables, packed_column
 from maillard.decisions.stores.raw_rows import RawRows, moved
 
 _CACHE_KIB = 32 * 1024  # several queries read the same pages
-_MAX_SURPLUS = 2  # events that are read for each one that is needed
+_MAX_SURPLUS, _MIN_SURPLUS = 2, 1_000  # rows that are read without need, rather than chosen one by one
 _DECISION_TYPES = {**DECISION_TYPES, "id": "id"}
 _REWARD_TYPES = {**REWARD_TYPES, "decision": "id"}
 _UPDATE_TYPES = {**UPDATE_TYPES, "decision": "id"}
@@ -45,30 +46,46 @@ class PackedReader(BulkReader):
     ) -> Arrays:
         return packed_columns(self._connection, types, source, parameters, order)
 
-    def rows_of(self, ids: Iterable[str]) -> RawRows:
-        """Return those of these decisions that exist, ordered by state and id."""
-        chosen = json.dumps(sorted(set(ids)))
-        source = f"decisions WHERE experiment = ? AND id {self.transaction.IN}"
-        decisions = self._decisions(source, [self._experiment, chosen])
-        found = decisions["id"]
-        among = f"decision {self.transaction.IN}", [chosen]
-        return RawRows.merged(
-            [RawRows(decisions, self._rewards(found, *among), self._updates(found, *among))]
-        )
+    def rows_of(self, ids: NDArray[np.bytes_]) -> RawRows:
+        """Return those of these decisions that exist, ordered by state and id. The ids must be sorted."""
+        first, last = ids[0].decode(), ids[-1].decode()
+        limit = _MAX_SURPLUS * ids.size + _MIN_SURPLUS
+        among = "SELECT 1 FROM decisions WHERE experiment = ? AND id >= ? AND id <= ? LIMIT ?"
+        number = self._fetch(f"SELECT count(*) FROM ({among})", self._experiment, first, last, limit)
+        if number != [(limit,)]:
+            rows = self._between(first, last)
+            chosen = self.places(rows.decisions["id"], ids) >= 0
+            rows = rows if chosen.all() else rows.take(np.flatnonzero(chosen))
+        else:  # most decisions between them are others
+            among = json.dumps(ids.astype(str).tolist())
+            source = f"decisions WHERE experiment = ? AND id {self.transaction.IN}"
+            rows = self._rows(source, [self._experiment, among], f"decision {self.transaction.IN}", [among])
+        return RawRows.merged([rows])
 
     def _chunk(self, after: str | None, last: str, full: bool) -> RawRows:
-        source, parameters = "decisions WHERE experiment = ? AND id <= ?", [self._experiment, last]
-        if after is not None:
-            source, parameters = f"{source} AND id > ?", [*parameters, after]
+        rows = self._between("", last) if after is None else self._between(after, last, operator=">")
+        if not full:
+            kept = {name: each for name, each in rows.decisions.items() if name not in UNUSED}
+            rows = rows._replace(decisions=kept)
+        return rows
+
+    def _between(self, first: str, last: str, operator: str = ">=") -> RawRows:
+        """Return the decisions with these ids, in the order of ids."""
+        among = f"id {operator} ? AND id <= ?"
+        bounds: list[Any] = [first, last]
+        mine_bounds = [self._experiment, *bounds]
+        if self._alone:
+            others, given = f"decision {operator} ? AND decision <= ?", bounds
+        else:  # most rows between these ids may belong to other experiments
+            mine = f"SELECT id FROM decisions WHERE experiment = ? AND {among}"
+            others, given = f"decision IN ({mine})", mine_bounds
+        return self._rows(f"decisions WHERE experiment = ? AND {among}", mine_bounds, others, given)
+
+    def _rows(self, source: str, parameters: Sequence[Any], among: str, others: Sequence[Any]) -> RawRows:
+        """Return decisions, and their rewards and updates, which other conditions select."""
         decisions = self._decisions(source, parameters)
         ids = decisions["id"]
-        among = "decision >= ? AND decision <= ?", [ids[0].decode(), ids[-1].decode()]
-        if not self._alone:  # most rows between these ids may belong to other experiments
-            mine = "SELECT id FROM decisions WHERE experiment = ? AND id >= ? AND id <= ?"
-            among = f"decision IN ({mine})", [self._experiment, *among[1]]
-        if not full:
-            decisions = {name: each for name, each in decisions.items() if name not in UNUSED}
-        return RawRows(decisions, self._rewards(ids, *among), self._updates(ids, *among))
+        return RawRows(decisions, self._rewards(ids, among, others), self._updates(ids, among, others))
 
     def _decisions(self, source: str, parameters: Sequence[Any]) -> Arrays:
         decisions = self._columns(_DECISION_TYPES, source, parameters, "id")

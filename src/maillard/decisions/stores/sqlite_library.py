@@ -53,9 +53,7 @@ def addresses() -> dict[str, int]:
     """The addresses of the functions that compiled code calls."""
     found = library()
     assert found is not None
-    return {
-        name: ctypes.cast(getattr(found, name), c_void_p).value or 0 for name in _CALLED_BY_COMPILED_CODE
-    }
+    return {name: ctypes.cast(getattr(found, name), c_void_p).value or 0 for name in _CALLED_BY_COMPILED_CODE}
 
 
 def handle_of(connection: sqlite3.Connection) -> int:
@@ -100,11 +98,12 @@ class Statement:
         try:
             for place, value in enumerate(parameters, 1):
                 code = code or self._bind(place, value)
-            if code or not self.address:
-                raise OddRows(f"SQLite cannot run the statement (error {code})")
         except BaseException:
             self.close()
             raise
+        if code or not self.address:
+            self.close()
+            raise OddRows(f"SQLite cannot run the statement (error {code})")
 
     def _bind(self, place: int, value: int | str) -> int:
         if isinstance(value, int):
