@@ -21,7 +21,10 @@ from maillard.decisions import (
     verify,
 )
 from maillard.decisions.chain_process import ChainProcess
+from maillard.decisions.stores import native_reads, packed_reads
 from maillard.decisions.stores.bulk_columns import OddRows
+from maillard.decisions.stores.machine_code import loops
+from maillard.decisions.stores.native_columns import NativeColumns
 from tests.decisions.test_screening import ARMS, RULES, bandit_after
 
 
@@ -57,6 +60,14 @@ def assert_same(one: Verification, other: Verification) -> None:
     assert rounded[0] == rounded[1]
 
 
+def natively(log: Any, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Verification:
+    """The result with compiled reads, which otherwise only large logs have."""
+    assert loops(build=True) is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(native_reads, "MIN_DECISIONS", 1)
+        return verify(log, **options)
+
+
 @pytest.fixture
 def slow_calls(monkeypatch) -> list[str]:
     """The calls of the functions that check row by row."""
@@ -76,8 +87,15 @@ def slow_calls(monkeypatch) -> list[str]:
     return calls
 
 
-def test_an_honest_log(honest, monkeypatch, slow_calls) -> None:
-    found = verify(honest)
+@pytest.mark.parametrize("native", [False, True])
+def test_an_honest_log(honest, monkeypatch, slow_calls, native) -> None:
+    reads: list[str] = []
+    read = NativeColumns.read
+    monkeypatch.setattr(
+        NativeColumns, "read", lambda reader, types, *rest: reads.append("") or read(reader, types, *rest)
+    )
+    found = natively(honest, monkeypatch) if native else verify(honest)
+    assert bool(reads) == native
     assert slow_calls == []
     assert found.problems == []
     assert found.chain is not None
@@ -91,6 +109,7 @@ def test_an_honest_log(honest, monkeypatch, slow_calls) -> None:
 def test_other_rules(tmp_path, monkeypatch, slow_calls, rule) -> None:
     with bandit_after(rule=RULES[rule], rounds=80, log=tmp_path / "log.db") as bandit:
         found = verify(bandit)
+        assert_same(natively(bandit, monkeypatch), found)
         assert slow_calls == []
         assert found.problems == []
         assert_same(found, row_by_row(bandit, monkeypatch))
@@ -184,6 +203,7 @@ def test_a_tampered_log(honest, tmp_path, monkeypatch, change) -> None:
     copy = tampered(honest, tmp_path, change)
     found = verify(copy)
     assert_same(found, row_by_row(copy, monkeypatch))
+    assert_same(found, natively(copy, monkeypatch))
     assert found.problems or "links SET time" in change
 
 
@@ -215,6 +235,41 @@ def test_values_of_other_types(honest, tmp_path, monkeypatch, change) -> None:
     found = verify(copy)
     assert found.problems
     assert_same(found, row_by_row(copy, monkeypatch))
+    assert_same(found, natively(copy, monkeypatch))
+    monkeypatch.setattr(packed_reads, "check_tables", lambda _: None)  # compiled code must find it, too
+    assert_same(found, natively(copy, monkeypatch))
+
+
+@pytest.mark.parametrize("table", ["decisions", "rewards", "events", "vectors", "links"])
+def test_damaged_pages(honest, tmp_path, monkeypatch, table) -> None:
+    copy = tampered(honest, tmp_path)
+    with closing(sqlite3.connect(copy)) as connection:
+        ((size,),) = connection.execute("PRAGMA page_size")
+        sql = "SELECT pageno FROM dbstat WHERE name = ? AND pagetype = 'leaf' ORDER BY path LIMIT 1 OFFSET 1"
+        ((page,),) = connection.execute(sql, [table])
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    with copy.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xa5" * size)
+    found = verify(copy)
+    assert any("malformed" in each.what for each in found.problems)
+    assert_same(found, natively(copy, monkeypatch))
+    assert_same(found, row_by_row(copy, monkeypatch))
+
+
+def test_without_machine_code(honest, monkeypatch) -> None:
+    expected = verify(honest)
+    monkeypatch.setattr(native_reads, "loops", lambda build: None)
+    assert_same(natively(honest, monkeypatch), expected)
+
+
+def test_an_interrupted_verification_leaves_the_log_usable(honest, monkeypatch) -> None:
+    def interrupt(_: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        natively(honest, monkeypatch, on_rows=interrupt)
+    assert natively(honest, monkeypatch).problems == []
 
 
 def test_the_chain_is_checked_in_another_process(honest, tmp_path, monkeypatch, slow_calls) -> None:

@@ -66,7 +66,7 @@ class PackedReader(BulkReader):
         rows = self._between("", last) if after is None else self._between(after, last, operator=">")
         if not full:
             kept = {name: each for name, each in rows.decisions.items() if name not in UNUSED}
-            rows = rows._replace(decisions=kept)
+            rows = RawRows(kept, rows.rewards, rows.updates)
         return rows
 
     def _between(self, first: str, last: str, operator: str = ">=") -> RawRows:
