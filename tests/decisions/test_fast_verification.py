@@ -240,7 +240,7 @@ def test_values_of_other_types(honest, tmp_path, monkeypatch, change) -> None:
     assert_same(found, natively(copy, monkeypatch))
 
 
-@pytest.mark.parametrize("table", ["decisions", "rewards", "events", "vectors", "links"])
+@pytest.mark.parametrize("table", ["decisions", "rewards", "events_by_decision", "vectors", "links"])
 def test_damaged_pages(honest, tmp_path, monkeypatch, table) -> None:
     copy = tampered(honest, tmp_path)
     with closing(sqlite3.connect(copy)) as connection:

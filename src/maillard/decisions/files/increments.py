@@ -18,7 +18,7 @@ import numpy as np
 
 from maillard.decisions import chain
 from maillard.decisions.bandit import Bandit
-from maillard.decisions.events import AdministrativeEvent, EraseUnit
+from maillard.decisions.events import AdministrativeEvent, EraseUnit, Prune
 from maillard.decisions.files import arrow, column_batches, export_folders, parquet, sql_batches
 from maillard.decisions.files.arrow import pyarrow
 from maillard.decisions.files.export_folders import ExportedFile, Manifest
@@ -26,6 +26,7 @@ from maillard.decisions.files.output_files import TEMPORARY, synchronize_file, s
 from maillard.decisions.files.store_transfer import contents_of
 from maillard.decisions.log import DecisionLog, select_experiment
 from maillard.decisions.log_locations import redact
+from maillard.decisions.pruned_logs import last_prune
 from maillard.decisions.stores import Store, is_store, open_store
 from maillard.decisions.stores.bulk_columns import id_texts
 from maillard.decisions.stores.contract import Row, Transaction
@@ -125,7 +126,7 @@ def changes_since(store: Store, name: str, before: Manifest | None, *, owned: bo
         complete = before is None or before.commit == 0
         ids = None
         if before is not None and not complete:
-            _check_extends(transaction, before, store.where)
+            _check_extends(transaction, before, last_prune(contents.events), store.where)
             ids = _changed_ids(transaction, before, contents.number, contents.events)
 
         log = contents.open(partial(_rows, transaction, ids, store.where), lambda: store.reading(name))
@@ -155,8 +156,10 @@ def _complete_batches(
         yield from found
 
 
-def _check_extends(transaction: Transaction, before: Manifest, where: str) -> None:
-    """Raise Conflict unless the log has the last commit of the export."""
+def _check_extends(transaction: Transaction, before: Manifest, prune: Prune | None, where: str) -> None:
+    """Raise Conflict unless the log has the last commit of the export, or has pruned exactly up to it."""
+    if prune is not None and (prune.commit, prune.hash) == (before.commit, before.hash):
+        return
     links = transaction.links(before.commit - 1, 1)
     if links and links[0].number == before.commit and links[0].hash.hex() == before.hash:
         return
