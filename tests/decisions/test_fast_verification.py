@@ -91,9 +91,12 @@ def slow_calls(monkeypatch) -> list[str]:
 def test_an_honest_log(honest, monkeypatch, slow_calls, native) -> None:
     reads: list[str] = []
     read = NativeColumns.read
-    monkeypatch.setattr(
-        NativeColumns, "read", lambda reader, types, *rest: reads.append("") or read(reader, types, *rest)
-    )
+
+    def recorded(reader: NativeColumns, types: Any, source: str, parameters: Any) -> Any:
+        reads.append(source)
+        return read(reader, types, source, parameters)
+
+    monkeypatch.setattr(NativeColumns, "read", recorded)
     found = natively(honest, monkeypatch) if native else verify(honest)
     assert bool(reads) == native
     assert slow_calls == []

@@ -161,8 +161,9 @@ def test_places_of_keys(connection, seed) -> None:
     among = np.unique(rng.integers(0, 256, (200, 3), np.uint8).view("V3").ravel().view("S3")).view("V3")
     wanted = np.append(rng.permutation(among), np.frombuffer(b"zzz\0\0\0", "V3"))
     place = {key: row for row, key in enumerate(among.tolist())}
-    assert reader.places(wanted, among).tolist() == [place.get(key, -1) for key in wanted.tolist()]
-    assert reader.places(among, among).tolist() == list(range(among.size))
+    expected = [place.get(key, -1) for key in wanted.tolist()]
+    np.testing.assert_array_equal(reader.places(wanted, among), expected)
+    np.testing.assert_array_equal(reader.places(among, among), range(among.size))
     assert reader.places(wanted, wanted[::-1].copy()) is None
 
 
