@@ -1,7 +1,8 @@
-"""Rows that `verify` checks per second: a decision, a reward event and a tally update each.
+"""Decisions that `verify` checks and exports write per second, each with a reward event and a tally update.
 
 The baseline reads the columns that `verify` needs from the same file, with plain calls of `fetchmany`, and
-does nothing with them. CPU seconds include those of the process that checks the hash chain of a large log.
+does nothing with them. CPU seconds include those of other threads, and of the process that checks the hash
+chain of a large log. An increment is the second half of the log, after the first half was exported.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from maillard.decisions import Bandit, Decision, Reward, verify
+from maillard.decisions import Bandit, Decision, Reward, export_changes, read_log, verify, write_log
 from maillard.decisions.decision import RewardEvent
 from maillard.decisions.events import TallyUpdate
 from maillard.decisions.identifiers import new_ids
 from maillard.decisions.state import State
 from maillard.decisions.stores.bulk_reads import DECISION_TYPES, REWARD_TYPES, UPDATE_TYPES
 from maillard.decisions.stores.contract import Head
+from maillard.decisions.stores.machine_code import loops
 from maillard.decisions.stores.sqlite import SQLiteStore
 
 ARMS = [f"arm-{i}" for i in range(10)]
@@ -35,9 +37,9 @@ SPECS = ("ms+", "kl-ms+:floor=0.1")
 LINKS = "number", "hash", "time", "first_event", "events", "decisions", "rewards"
 
 
-def make_log(path: Path, spec: str, decisions: int) -> None:
-    """Write a log with many commits of 20 decisions, their rewards and their updates, in one transaction."""
-    rng = np.random.default_rng(0)
+def make_log(path: Path, spec: str, decisions: int, seed: int = 0) -> None:
+    """Add many commits of 20 decisions, their rewards and their updates to a log, in one transaction."""
+    rng = np.random.default_rng(seed)
     store = SQLiteStore(path, synchronous="OFF")
     with Bandit(ARMS, spec, reward=Reward(low=0, high=1), log=store) as bandit:
         state = bandit.state
@@ -101,21 +103,44 @@ def measure(call: Callable[[], Any]) -> tuple[Any, float, float]:
     return found, used() - cpu, time.perf_counter() - started
 
 
+def export(path: Path) -> None:
+    """Write the log to a Parquet file."""
+    with read_log(path) as log:
+        write_log(log, path.with_suffix(".parquet"))
+
+
 def main() -> None:
     """Print the table and write it as JSON. The number of decisions may be given."""
     decisions = int(sys.argv[1]) if len(sys.argv) > 1 else DECISIONS
-    rows = []
-    print(f"{'policy':20s} {'rows/s':>10s} {'CPU s':>7s} {'seconds':>8s} {'ratio to reading':>17s}")
+    half, rows = decisions // 2, []
+    compiled = loops(build=True) is not None  # not part of any measurement
+    print(f"compiled reads: {'yes' if compiled else 'no'}")
+    heads = f"{'rows/s':>10s} {'rows/CPU s':>10s} {'seconds':>8s} {'ratio to reading':>17s}"
+    print(f"{'policy':20s} {'':16s} {heads}")
     for spec in SPECS:
         with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "log.db"
-            make_log(path, spec, decisions)
+            path, exported = Path(folder, "log.db"), Path(folder, "exported")
+            make_log(path, spec, half)
+            export_changes(path, exported)
+            make_log(path, spec, decisions - half, seed=1)
             _, floor, _ = measure(lambda where=path: read_columns(where))  # type: ignore[misc]
-            found, cpu, wall = measure(lambda where=path: verify(where))  # type: ignore[misc]
-        assert found.recomputed == found.decisions == decisions
-        assert not found.problems
-        rows.append({"policy": spec, "decisions": decisions, "cpu": cpu, "seconds": wall, "floor_cpu": floor})
-        print(f"{spec:20s} {decisions / wall:10,.0f} {cpu:7.1f} {wall:8.1f} {cpu / floor:17.2f}", flush=True)
+            calls: dict[str, tuple[int, Callable[[Path], Any]]] = {
+                "verify": (decisions, verify),
+                "Parquet export": (decisions, export),
+                "increment": (decisions - half, lambda where, to=exported: export_changes(where, to)),  # type: ignore[misc]
+            }
+            for name, (count, call) in calls.items():
+                found, cpu, wall = measure(lambda where=path, run=call: run(where))  # type: ignore[misc]
+                if name == "verify":
+                    assert found.recomputed == found.decisions == decisions
+                    assert not found.problems
+                ratio = cpu / floor * decisions / count
+                rows.append({
+                    "policy": spec, "what": name, "decisions": count, "cpu": cpu, "seconds": wall,
+                    "floor_cpu": floor, "compiled": compiled,
+                })  # fmt: skip
+                rates = f"{count / wall:10,.0f} {count / cpu:10,.0f}"
+                print(f"{spec:20s} {name:16s} {rates} {wall:8.1f} {ratio:17.2f}", flush=True)
     Path(__file__).with_name("verification.json").write_text(json.dumps(rows, indent=1), encoding="utf8")
 
 

@@ -1,4 +1,4 @@
-"""Compile every engine once, on all cores, before the tests.
+"""Compile every engine, and the loops that read large logs, once before the tests.
 
 Otherwise, two test processes that need the same engine at the same time would both compile it.
 """
@@ -13,6 +13,7 @@ from typing import Any
 
 import maillard
 from maillard import problems
+from maillard.decisions.stores import machine_code
 from maillard.simulation import cpu_backend, log_replay, simulated_logs
 from maillard.simulation.compiled_plans import DIRECT
 from maillard.simulation.plans import Plan
@@ -49,6 +50,7 @@ def compile_one(job: tuple[str, str, str | None]) -> str:
 
 
 if __name__ == "__main__":
+    machine_code.loops(build=True)
     with ProcessPoolExecutor() as pool:
         for line in pool.map(compile_one, JOBS):
             if "-v" in sys.argv:

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from maillard import Bandit, Reward, read_log
 from maillard.cli import main
-from tests.decisions.exports import export_to
+from maillard.decisions import export_changes
 
 
 @pytest.fixture
@@ -272,7 +272,7 @@ def old_log(tmp_path) -> str:
         for decision in bandit.choose(size=size):
             bandit.reward(decision.id, float(decision.arm == "red"))
     bandit.close()
-    export_to(tmp_path / "exports", path, "home")
+    export_changes(path, tmp_path / "exports", "home")
     return path
 
 

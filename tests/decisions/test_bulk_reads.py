@@ -19,24 +19,39 @@ from maillard.decisions.log_arrays import LogArrays
 from maillard.decisions.stores import bulk_reads
 from maillard.decisions.stores.bulk_columns import OddRows, columns_of_rows
 from maillard.decisions.stores.bulk_reads import BulkReader
+from maillard.decisions.stores.contract import Row
+from maillard.decisions.stores.machine_code import loops
+from maillard.decisions.stores.native_reads import NativeReader
+from maillard.decisions.stores.packed_reads import PackedReader
 from maillard.decisions.stores.sqlite import SQLiteStore
 from maillard.decisions.timestamps import clock_of
 from tests.decisions.test_screening import ARMS, RULES, Clock, bandit_after
 
+READERS = BulkReader, PackedReader, NativeReader
 FIELDS = [field.name for field in dataclasses.fields(LogArrays)]
 
 
-def parts_in(log: DecisionLog, size: int = 50_000) -> Iterator[LogArrays]:
+def parts_in(
+    log: DecisionLog, size: int = 50_000, reader: type[BulkReader] = BulkReader
+) -> Iterator[LogArrays]:
     assert log.read_chain is not None
     assert log.reward is not None
     with log.read_chain() as transaction:
-        yield from BulkReader(transaction).arrays(log.arms, log.number, log.reward.learn, size)
+        yield from reader(transaction).arrays(log.arms, log.number, log.reward.learn, size)
 
 
 def assert_same_rows(log: DecisionLog, size: int = 50_000) -> int:
-    """Check that the parts have the rows of the log, and return the number of parts."""
-    rows, done, count = list(log.rows()), 0, 0
-    for part in parts_in(log, size):
+    """Check that the parts of every reader have the rows of the log, and return the number of parts."""
+    assert loops(build=True) is not None
+    rows = list(log.rows())
+    counts = [check_parts(log, rows, parts_in(log, size, each)) for each in READERS]
+    assert len(set(counts)) == 1
+    return counts[0]
+
+
+def check_parts(log: DecisionLog, rows: list[Row], parts: Iterator[LogArrays]) -> int:
+    done, count = 0, 0
+    for part in parts:
         mine = rows[done : done + len(part)]
         expected = LogArrays.of_rows(mine, log.arms)
         for name in set(FIELDS) - {"eligible", "eligible_sets", "rewards", "applied", "rows"}:

@@ -6,14 +6,17 @@ import shutil
 import sqlite3
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from maillard.decisions import Bandit, Reward, read_log, write_log
-from maillard.decisions.files import arrow, column_batches
+from maillard.decisions.files import arrow, column_batches, sql_batches
 from maillard.decisions.log import DecisionLog
+from maillard.decisions.stores import native_reads
 from maillard.decisions.stores.bulk_columns import OddRows
+from maillard.decisions.stores.machine_code import loops
 from maillard.decisions.stores.sqlite import SQLiteStore
 from maillard.errors import InvalidLog
 from tests.decisions.test_log_files import RULES, Clock, run_random_experiment
@@ -25,6 +28,14 @@ def plain_table(log: DecisionLog) -> pa.Table:
 
 def fast_table(log: DecisionLog) -> pa.Table:
     return pa.Table.from_batches(arrow.column_batches(log, arrow.schema()), schema=arrow.schema())
+
+
+@pytest.fixture(params=["packed", "native"])
+def reader(request, monkeypatch) -> None:
+    """Read columns as in a small log, and as in a large one."""
+    if request.param == "native":
+        assert loops(build=True) is not None
+        monkeypatch.setattr(native_reads, "MIN_DECISIONS", 1)
 
 
 def assert_same(one: pa.Table, other: pa.Table) -> None:
@@ -39,11 +50,11 @@ def assert_same(one: pa.Table, other: pa.Table) -> None:
 
 @pytest.mark.parametrize("sticky", [False, True])
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("seed", [1, 2])
-def test_the_table_of_columns_is_that_of_rows(tmp_path, monkeypatch, rule, sticky, seed) -> None:
+@pytest.mark.usefixtures("reader")
+def test_the_table_of_columns_is_that_of_rows(tmp_path, monkeypatch, rule, sticky) -> None:
     clock = Clock()
     store = SQLiteStore(tmp_path / "log.db", clock=clock, synchronous="OFF")
-    run_random_experiment(store, clock, RULES[rule], seed, sticky=sticky)
+    run_random_experiment(store, clock, RULES[rule], 1, sticky=sticky)
     store.close()
     with read_log(tmp_path / "log.db") as log:
         expected = plain_table(log)
@@ -57,6 +68,7 @@ def test_the_table_of_columns_is_that_of_rows(tmp_path, monkeypatch, rule, stick
         assert list(read_log(tmp_path / "log.parquet").rows()) == list(log.rows())
 
 
+@pytest.mark.usefixtures("reader")
 @pytest.mark.parametrize("learn", ["on_close", "provisional", "on_arrival"])
 def test_rows_and_rewards_after_the_log_was_opened_are_left_out(tmp_path, learn) -> None:
     clock = Clock()
@@ -82,6 +94,7 @@ def test_rows_and_rewards_after_the_log_was_opened_are_left_out(tmp_path, learn)
             assert fast_table(log).num_rows == 27
 
 
+@pytest.mark.usefixtures("reader")
 def test_one_arm_and_many_arms(tmp_path) -> None:
     for count in (1, 100):  # the vectors of 100 arms are compressed
         arms = [f"arm {i}" for i in range(count)]
@@ -93,6 +106,7 @@ def test_one_arm_and_many_arms(tmp_path) -> None:
             assert fast_table(log).equals(plain_table(log))
 
 
+@pytest.mark.usefixtures("reader")
 def test_several_experiments_in_one_file(tmp_path) -> None:
     bandits = [
         Bandit(["a", "b"], "uniform", reward=Reward(low=0, high=1), log=tmp_path / "log.db", experiment=name)
@@ -108,6 +122,7 @@ def test_several_experiments_in_one_file(tmp_path) -> None:
             assert fast_table(log).num_rows == 12
 
 
+@pytest.mark.usefixtures("reader")
 @pytest.mark.parametrize("rule", RULES)
 def test_the_rows_of_some_decisions(tmp_path, rule) -> None:
     clock = Clock()
@@ -117,10 +132,14 @@ def test_the_rows_of_some_decisions(tmp_path, rule) -> None:
     with read_log(tmp_path / "log.db") as log:
         expected = plain_table(log)
         chosen = expected.take(list(range(0, len(expected), 7)))
-        ids = [*reversed(chosen["id"].to_pylist()), "no id"]
-        found = list(column_batches.batches_of_decisions(log, ids, arrow.schema()))
-        assert_same(pa.Table.from_batches(found), chosen)
-        assert list(column_batches.batches_of_decisions(log, ["no id"], arrow.schema())) == []
+        unknown = "0" * 36
+        for ids, rows in (([unknown, *chosen["id"].to_pylist()], chosen), ([unknown], chosen.slice(0, 0))):
+            wanted = np.array(sorted(ids), "S36")
+            assert log.read_chain is not None
+            with log.read_chain() as transaction:
+                ((given, found),) = sql_batches.batches_of(transaction, log, [wanted])
+            assert given is wanted
+            assert_same(pa.Table.from_batches(found, schema=arrow.schema()), rows)
 
 
 def test_a_log_of_an_older_version_is_exported_row_by_row(tmp_path) -> None:
@@ -157,6 +176,7 @@ def test_a_selection_is_exported_row_by_row(tmp_path) -> None:
         "UPDATE arm_lists SET names = '[]'",
     ],
 )
+@pytest.mark.usefixtures("reader")
 def test_damage_is_reported_as_by_rows(tmp_path, damage) -> None:
     with Bandit(
         ["a", "b"], "ms+:booster=8", reward=Reward(low=0, high=1), log=tmp_path / "log.db", staleness=0

@@ -26,7 +26,7 @@ from maillard.decisions import (
     verify,
     write_log,
 )
-from maillard.decisions.files import arrow, export_folders, increments
+from maillard.decisions.files import arrow, column_batches, export_folders, increments
 from maillard.decisions.files.export_folders import Manifest, folder_name, read_manifest
 from maillard.decisions.stores.memory import MemoryStore
 from maillard.decisions.stores.sqlite import SQLiteStore
@@ -257,7 +257,7 @@ def test_batches_are_equal_to_those_of_rows(rule, kind, tmp_path, request, monke
         bandit.add_arm(f"arm {index}")
     bandit.change_policy("uniform")
     visitors.visit(5)
-    monkeypatch.setattr(increments, "MAX_BATCH_ROWS", 30)
+    monkeypatch.setattr(column_batches, "MAX_BATCH_ROWS", 30)
     plain_batches = arrow.plain_batches
 
     def unexpected(*_: object) -> Any:

@@ -12,9 +12,19 @@ from typing import Any
 import pytest
 
 from maillard import Bandit
-from maillard.decisions import Verification, chain_process, chain_screening, verification, verify
+from maillard.decisions import (
+    Verification,
+    chain_process,
+    chain_screening,
+    chain_verification,
+    verification,
+    verify,
+)
 from maillard.decisions.chain_process import ChainProcess
+from maillard.decisions.stores import native_reads, packed_reads
 from maillard.decisions.stores.bulk_columns import OddRows
+from maillard.decisions.stores.machine_code import loops
+from maillard.decisions.stores.native_columns import NativeColumns
 from tests.decisions.test_screening import ARMS, RULES, bandit_after
 
 
@@ -35,8 +45,8 @@ def row_by_row(log: Any, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Ver
         raise OddRows("bulk reads are switched off")
 
     with monkeypatch.context() as patch:
-        for module in (verification, chain_screening, chain_process):
-            patch.setattr(module, "BulkReader", refuse)
+        for module in (verification, chain_verification, chain_process):
+            patch.setattr(module, "BulkReader" if module is chain_process else "bulk_reader", refuse)
         return verify(log, **options)
 
 
@@ -48,6 +58,14 @@ def assert_same(one: Verification, other: Verification) -> None:
         assert dataclasses.astuple(score)[1:] == pytest.approx(dataclasses.astuple(expected)[1:], rel=1e-9)
     rounded = [dataclasses.replace(each, arms=[], weights=None, largest_error=0.0) for each in (one, other)]
     assert rounded[0] == rounded[1]
+
+
+def natively(log: Any, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Verification:
+    """The result with compiled reads, which otherwise only large logs have."""
+    assert loops(build=True) is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(native_reads, "MIN_DECISIONS", 1)
+        return verify(log, **options)
 
 
 @pytest.fixture
@@ -69,8 +87,18 @@ def slow_calls(monkeypatch) -> list[str]:
     return calls
 
 
-def test_an_honest_log(honest, monkeypatch, slow_calls) -> None:
-    found = verify(honest)
+@pytest.mark.parametrize("native", [False, True])
+def test_an_honest_log(honest, monkeypatch, slow_calls, native) -> None:
+    reads: list[str] = []
+    read = NativeColumns.read
+
+    def recorded(reader: NativeColumns, types: Any, source: str, parameters: Any) -> Any:
+        reads.append(source)
+        return read(reader, types, source, parameters)
+
+    monkeypatch.setattr(NativeColumns, "read", recorded)
+    found = natively(honest, monkeypatch) if native else verify(honest)
+    assert bool(reads) == native
     assert slow_calls == []
     assert found.problems == []
     assert found.chain is not None
@@ -84,6 +112,7 @@ def test_an_honest_log(honest, monkeypatch, slow_calls) -> None:
 def test_other_rules(tmp_path, monkeypatch, slow_calls, rule) -> None:
     with bandit_after(rule=RULES[rule], rounds=80, log=tmp_path / "log.db") as bandit:
         found = verify(bandit)
+        assert_same(natively(bandit, monkeypatch), found)
         assert slow_calls == []
         assert found.problems == []
         assert_same(found, row_by_row(bandit, monkeypatch))
@@ -177,6 +206,7 @@ def test_a_tampered_log(honest, tmp_path, monkeypatch, change) -> None:
     copy = tampered(honest, tmp_path, change)
     found = verify(copy)
     assert_same(found, row_by_row(copy, monkeypatch))
+    assert_same(found, natively(copy, monkeypatch))
     assert found.problems or "links SET time" in change
 
 
@@ -208,6 +238,41 @@ def test_values_of_other_types(honest, tmp_path, monkeypatch, change) -> None:
     found = verify(copy)
     assert found.problems
     assert_same(found, row_by_row(copy, monkeypatch))
+    assert_same(found, natively(copy, monkeypatch))
+    monkeypatch.setattr(packed_reads, "check_tables", lambda _: None)  # compiled code must find it, too
+    assert_same(found, natively(copy, monkeypatch))
+
+
+@pytest.mark.parametrize("table", ["decisions", "rewards", "events_by_decision", "vectors", "links"])
+def test_damaged_pages(honest, tmp_path, monkeypatch, table) -> None:
+    copy = tampered(honest, tmp_path)
+    with closing(sqlite3.connect(copy)) as connection:
+        ((size,),) = connection.execute("PRAGMA page_size")
+        sql = "SELECT pageno FROM dbstat WHERE name = ? AND pagetype = 'leaf' ORDER BY path LIMIT 1 OFFSET 1"
+        ((page,),) = connection.execute(sql, [table])
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    with copy.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xa5" * size)
+    found = verify(copy)
+    assert any("malformed" in each.what for each in found.problems)
+    assert_same(found, natively(copy, monkeypatch))
+    assert_same(found, row_by_row(copy, monkeypatch))
+
+
+def test_without_machine_code(honest, monkeypatch) -> None:
+    expected = verify(honest)
+    monkeypatch.setattr(native_reads, "loops", lambda build: None)
+    assert_same(natively(honest, monkeypatch), expected)
+
+
+def test_an_interrupted_verification_leaves_the_log_usable(honest, monkeypatch) -> None:
+    def interrupt(_: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        natively(honest, monkeypatch, on_rows=interrupt)
+    assert natively(honest, monkeypatch).problems == []
 
 
 def test_the_chain_is_checked_in_another_process(honest, tmp_path, monkeypatch, slow_calls) -> None:

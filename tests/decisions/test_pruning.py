@@ -18,6 +18,7 @@ from maillard import Bandit, Reward, evaluate
 from maillard.decisions import (
     Pruned,
     Verification,
+    export_changes,
     import_log,
     link_verification,
     prune,
@@ -30,7 +31,6 @@ from maillard.decisions.events import Prune
 from maillard.decisions.stores import Store
 from maillard.decisions.stores.contract import Transaction
 from maillard.errors import CannotAnswer, InvalidValue, MaillardError, Unavailable
-from tests.decisions.exports import export_to
 from tests.stores import EXPERIMENT, UNIT_RANGE, Log
 
 DAY = 86_400.0
@@ -72,7 +72,7 @@ def test_a_pruned_log_keeps_its_state_and_verifies(log: Log, tmp_path: Path) -> 
     new = work(bandit, log)
     whole = verify(store, EXPERIMENT)
     head, tally, arms = bandit.head(), bandit.tally, bandit.summary()["arms"]
-    export_to(tmp_path, store)
+    export_changes(store, tmp_path, EXPERIMENT)
     result = prune_log(log, tmp_path, 1.5)
     assert (result.decisions, result.experiment) == (40, EXPERIMENT)
     assert 0 < result.commit < head.commit
@@ -108,8 +108,8 @@ def test_a_log_can_be_pruned_again_and_as_a_whole(log: Log, tmp_path: Path) -> N
         work(bandit, log)
         log.clock.forward(2 * DAY)
         bandit.add_arm(f"arm-{log.clock.now}")
-    for pruned, part in ((40, "1"), (80, "2"), (120, "3")):
-        export_to(tmp_path, store, part=f"{part}.parquet")
+    for pruned in (40, 80, 120):
+        export_changes(store, tmp_path, EXPERIMENT)
         with read_log(store, EXPERIMENT) as opened:
             times = sorted(row.decision.time / 1e6 for row in opened.rows())
         before = times[40] if len(times) > 40 else seconds(log, 1.0)
@@ -134,7 +134,7 @@ def test_anchors_of_pruned_and_later_commits(log: Log, tmp_path: Path) -> None:
     log.clock.forward(2 * DAY)
     work(bandit, log)
     late = bandit.head()
-    export_to(tmp_path, store)
+    export_changes(store, tmp_path, EXPERIMENT)
     result = prune_log(log, tmp_path, 1.5)
     for anchor, commit in ((late.hash, late.commit), (result.hash, result.commit)):
         found = checked(store, anchor=anchor)
@@ -165,7 +165,7 @@ def test_any_commit_can_be_the_boundary(rule: str, log: Log, tmp_path: Path) -> 
     work(bandit, log, 5)
     bandit.settle()
     tally = bandit.tally
-    export_to(tmp_path, store)
+    export_changes(store, tmp_path, EXPERIMENT)
     times = sorted(row.decision.time for row in store.rows(EXPERIMENT))
     removed = 0
     for place in (7, 30, 59):
@@ -180,7 +180,7 @@ def test_open_windows_and_recent_decisions_are_not_pruned(log: Log, tmp_path: Pa
     bandit, store = log.bandit(reward=Reward(low=0, high=1, window="3d", default=0)), log.open()
     work(bandit, log, 10)
     log.clock.forward(2 * DAY)
-    export_to(tmp_path, store)
+    export_changes(store, tmp_path, EXPERIMENT)
     with pytest.raises(InvalidValue, match="a time at least one day ago"):
         prune_log(log, tmp_path, 0.9)
     assert prune_log(log, tmp_path, 1.0).decisions == 0  # the windows are open
@@ -189,7 +189,7 @@ def test_open_windows_and_recent_decisions_are_not_pruned(log: Log, tmp_path: Pa
     bandit.settle()
     with pytest.raises(InvalidValue, match="a newer export: 10 of these decisions have got rewards since"):
         prune_log(log, tmp_path, 1.0)
-    export_to(tmp_path, store, part="2.parquet")
+    export_changes(store, tmp_path, EXPERIMENT)
     assert prune_log(log, tmp_path, 1.0, dry_run=True).decisions == 10
     assert verify(store, EXPERIMENT).decisions == 10
     assert prune_log(log, tmp_path, 1.0).decisions == 10
@@ -202,7 +202,7 @@ def test_missing_rewards_of_pruned_decisions_still_count_as_missing(log: Log, tm
     log.clock.forward(2 * DAY)
     work(bandit, log)
     before = bandit.summary()
-    export_to(tmp_path, store)
+    export_changes(store, tmp_path, EXPERIMENT)
     prune_log(log, tmp_path, 1.5)
     after = bandit.summary()
     for arm in before["arms"]:
@@ -215,7 +215,7 @@ def test_idempotency_keys_of_pruned_decisions_are_forgotten(log: Log, tmp_path: 
     first = bandit.choose(idempotency_key="key")
     log.clock.forward(2 * DAY)
     kept = bandit.choose(idempotency_key="other")
-    export_to(tmp_path, store)
+    export_changes(store, tmp_path, EXPERIMENT)
     assert prune_log(log, tmp_path, 1.0).decisions == 1
     assert bandit.choose(idempotency_key="other").id == kept.id
     assert bandit.choose(idempotency_key="key").id != first.id
@@ -227,7 +227,7 @@ def test_sticky_units_keep_their_arm_and_earlier_epochs_can_be_pruned(log: Log, 
     work(bandit, log, 20)
     log.clock.forward(2 * DAY)
     work(bandit, log, 20)
-    export_to(tmp_path, store)
+    export_changes(store, tmp_path, EXPERIMENT)
     arms = {f"user-{n}": bandit.choose(unit=f"user-{n}").arm for n in range(7)}
     assert prune_log(log, tmp_path, 1.0).decisions == 0  # the epoch has not ended
     assert {unit: bandit.choose(unit=unit).arm for unit in arms} == arms
@@ -235,7 +235,7 @@ def test_sticky_units_keep_their_arm_and_earlier_epochs_can_be_pruned(log: Log, 
     log.clock.forward(2 * DAY)
     work(bandit, log, 20)
     arms = {unit: bandit.choose(unit=unit).arm for unit in arms}
-    export_to(tmp_path, store, part="2.parquet")
+    export_changes(store, tmp_path, EXPERIMENT)
     # A part of an epoch cannot be pruned, because later decisions repeat earlier ones.
     assert prune_log(log, tmp_path, 3.5).decisions == 0
     assert prune_log(log, tmp_path, 1.5).decisions == 54
@@ -253,7 +253,7 @@ def test_decisions_in_old_states_stay_verifiable(log: Log, tmp_path: Path) -> No
     late = stale.choose()
     work(bandit, log, 30)
     assert late.state == 1
-    export_to(tmp_path, store)
+    export_changes(store, tmp_path, EXPERIMENT)
     assert prune_log(log, tmp_path, 1.0).decisions == 30
     event = next(each for each in read_log(store, EXPERIMENT).events if isinstance(each, Prune))
     assert (event.base, checked(store).decisions) == (1, 31)
@@ -268,7 +268,7 @@ def test_an_archived_experiment_can_be_pruned(log: Log, tmp_path: Path) -> None:
     work(bandit, log, 10)
     bandit.archive()
     log.clock.forward(2 * DAY)
-    export_to(tmp_path, store)
+    export_changes(store, tmp_path, EXPERIMENT)
     assert prune_log(log, tmp_path, 1.0).decisions == 10
     checked(store)
     bandit.resume()
@@ -279,7 +279,7 @@ def test_an_archived_experiment_can_be_pruned(log: Log, tmp_path: Path) -> None:
 def test_only_what_was_exported_is_pruned(log: Log, tmp_path: Path) -> None:
     bandit, store = log.bandit(), log.open()
     work(bandit, log, 10, delay=0)
-    export_to(tmp_path, store)
+    export_changes(store, tmp_path, EXPERIMENT)
     work(bandit, log, 10, delay=0)
     log.clock.forward(2 * DAY)
     assert prune_log(log, tmp_path, 1.0).decisions == 10
@@ -287,15 +287,18 @@ def test_only_what_was_exported_is_pruned(log: Log, tmp_path: Path) -> None:
     other = tmp_path / "other"
     with pytest.raises(InvalidValue, match="a folder that experiment 'home' was exported to"):
         prune_log(log, other, 1.0)
-    export_to(tmp_path, store, part="2.parquet")
+    export_changes(store, tmp_path, EXPERIMENT)
     manifest = json.loads(place.read_text())
     for change, problem in (
         ({"hash": "0" * 64}, "an export of this log"),
         ({"commit": manifest["commit"] + 7}, "an export of this log"),
         ({"files": manifest["files"][:1]}, "all decisions up to commit"),
-        ({"files": [manifest["files"][1] | {"sha256": "0" * 64}]}, "as in the manifest"),
-        ({"files": [manifest["files"][1] | {"path": "3.parquet"}]}, "a file that the manifest names"),
-        ({"files": [manifest["files"][1] | {"path": "../x.parquet"}]}, "the manifest of an export"),
+        ({"files": [manifest["files"][1] | {"sha256": "0" * 64}]}, "SHA-256 in the manifest"),
+        (
+            {"files": [manifest["files"][1] | {"path": "day=2020-01-01/commits-1-2.parquet"}]},
+            "a file that the",
+        ),
+        ({"files": [manifest["files"][1] | {"path": "../x.parquet"}]}, "files: path"),
     ):
         place.write_text(json.dumps(manifest | change))
         with pytest.raises(InvalidValue, match=problem):
@@ -320,7 +323,7 @@ def pruned_file(tmp_path: Path) -> str:
     log.clock.forward(2 * DAY)
     work(bandit, log)
     bandit.add_arm("green")
-    export_to(tmp_path, store)
+    export_changes(store, tmp_path, EXPERIMENT)
     times = sorted(row.decision.time / 1e6 for row in store.rows(EXPERIMENT))
     assert prune(store, before=times[20], exported=tmp_path).decisions == 20
     for each in log.opened:
@@ -405,7 +408,7 @@ def test_a_damaged_log_is_not_pruned(tmp_path: Path) -> None:
     bandit, store = log.bandit(), log.open()
     work(bandit, log)
     log.clock.forward(2 * DAY)
-    export_to(tmp_path, store)
+    export_changes(store, tmp_path, EXPERIMENT)
     assert log.where is not None
     change(log.where, "UPDATE rewards SET value = 1 - value")
     with pytest.raises(CannotAnswer, match="nothing was removed, because the decisions are not consistent"):
@@ -443,7 +446,7 @@ def test_a_prune_that_is_interrupted_leaves_a_log_that_verifies(
     log.clock.forward(2 * DAY)
     work(bandit, log)
     tally, whole = bandit.tally, {row.decision.id: row for row in store.rows(EXPERIMENT)}
-    export_to(tmp_path, store)
+    export_changes(store, tmp_path, EXPERIMENT)
     times = sorted(row.decision.time / 1e6 for row in whole.values())
     left = len(whole)
     for transactions in range(100):
@@ -493,7 +496,7 @@ def test_a_pruned_log_can_be_exported_evaluated_and_verified(log: Log, tmp_path:
     work(bandit, log, 200, delay=2)
     log.clock.forward(2 * DAY)
     work(bandit, log, 200, delay=2)
-    export_to(tmp_path, store)
+    export_changes(store, tmp_path, EXPERIMENT)
     times = sorted(row.decision.time / 1e6 for row in store.rows(EXPERIMENT))
     prune(store, before=times[150], exported=tmp_path, experiment=EXPERIMENT)
     with read_log(store, EXPERIMENT) as opened:
@@ -536,7 +539,7 @@ def test_verify_refuses_a_log_that_is_pruned_meanwhile(tmp_path: Path) -> None:
     bandit, store = log.bandit(), log.open()
     work(bandit, log)
     log.clock.forward(2 * DAY)
-    export_to(tmp_path, store)
+    export_changes(store, tmp_path, EXPERIMENT)
     opened = read_log(store, EXPERIMENT)
     prune_log(log, tmp_path, 1.0)
     with pytest.raises(Unavailable, match="was pruned while it was verified"):
@@ -549,7 +552,7 @@ def test_a_log_that_is_older_than_its_chain_is_not_pruned(tmp_path: Path) -> Non
     bandit, store = log.bandit(), log.open()
     work(bandit, log)
     log.clock.forward(2 * DAY)
-    export_to(tmp_path, store)
+    export_changes(store, tmp_path, EXPERIMENT)
     assert log.where is not None
     change(log.where, "DELETE FROM links WHERE number < 5")
     with pytest.raises(CannotAnswer, match="the log is older than its hash chain"):
@@ -589,7 +592,7 @@ def test_a_killed_prune_leaves_a_log_that_verifies(
     times = sorted(row.decision.time / 1e6 for row in store.rows(EXPERIMENT))
     left = list[int]()
     for step in range(10):
-        export_to(tmp_path, store, part=f"{step}.parquet")  # rewards of old decisions may have arrived
+        export_changes(store, tmp_path, EXPERIMENT)  # rewards of old decisions may have arrived
         ready, before, removing = processes.Event(), times[40 * (step + 1)], step % 3 > 0
         child = processes.Process(target=prune_in_child, args=(where, str(tmp_path), before, ready, removing))
         child.start()
@@ -604,7 +607,7 @@ def test_a_killed_prune_leaves_a_log_that_verifies(
         for each in log.opened[2:]:
             each.close()
         del log.opened[2:]
-    export_to(tmp_path, store, part="last.parquet")
+    export_changes(store, tmp_path, EXPERIMENT)
     prune(store, before=times[400], exported=tmp_path, experiment=EXPERIMENT)
     assert checked(store).decisions == 230  # 600 and 30 more, of which 400 were removed
     print(f"decisions that the interrupted prunes had still to remove: {left}")

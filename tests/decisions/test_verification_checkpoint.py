@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from maillard import Bandit, Reward
-from maillard.decisions import Verification, prune, verify
+from maillard.decisions import Verification, export_changes, prune, verify
 from maillard.decisions import link_verification as links
 from maillard.decisions import verification_checkpoint as checkpoints
 from maillard.decisions.audit import Audit
 from maillard.errors import InvalidValue
-from tests.decisions.exports import export_to
 from tests.decisions.test_pruning import DAY, RULES, change, work
 from tests.stores import EXPERIMENT, Log
 
@@ -182,7 +181,7 @@ def test_after_pruning_the_whole_log_is_verified_once(log: Log, tmp_path: Path) 
     log.clock.forward(2 * DAY)
     work(bandit, log, 30)
     verify(store, EXPERIMENT, checkpoint=path)
-    export_to(tmp_path, store)
+    export_changes(store, tmp_path, EXPERIMENT)
     prune(store, before=log.clock.now / 1e6 - DAY, exported=tmp_path, experiment=EXPERIMENT)
     found = verify(store, EXPERIMENT, checkpoint=path)
     assert found.verified_before == 0
@@ -223,7 +222,7 @@ def test_files_and_logs_that_are_older_than_the_chain_have_no_checkpoint(tmp_pat
     log = Log(str(tmp_path / "log.db"))
     work(log.bandit(), log, 5)
     assert log.where is not None
-    export_to(tmp_path, log.where)
+    export_changes(log.where, tmp_path, EXPERIMENT)
     with pytest.raises(InvalidValue, match="is not a whole log in a database"):
         verify(tmp_path / EXPERIMENT / "part.parquet", checkpoint=tmp_path / "checkpoint")
     with closing(sqlite3.connect(log.where)) as connection, connection:

@@ -19,6 +19,7 @@ from maillard.decisions.chain_verification import ChainReport, check_chain
 from maillard.decisions.log import DecisionLog
 from maillard.decisions.stores.bulk_columns import OddRows
 from maillard.decisions.stores.bulk_reads import BulkReader
+from maillard.decisions.stores.machine_code import loops
 from maillard.decisions.stores.sqlite import SQLiteStore
 from maillard.errors import MaillardError
 
@@ -126,6 +127,9 @@ def _file_of(log: DecisionLog) -> str | None:
     try:
         with log.read_chain() as transaction:
             reader = BulkReader(transaction)
-            return reader.file() if reader.count_decisions() >= MIN_DECISIONS else None
+            if not reader.has_decisions(MIN_DECISIONS):
+                return None
+            loops(build=True)  # before the process begins: otherwise, both would make the machine code
+            return reader.file()
     except (OddRows, MaillardError):
         return None

@@ -15,7 +15,9 @@ from maillard.decisions.decision import RewardEvent
 from maillard.decisions.events import Prune
 from maillard.decisions.pruned_logs import digest_of_events, last_prune
 from maillard.decisions.stores.bulk_columns import OddRows
+from maillard.decisions.stores.bulk_reads import BulkReader
 from maillard.decisions.stores.contract import ChainRows, Transaction
+from maillard.decisions.stores.native_reads import bulk_reader
 from maillard.decisions.stores.vectors import digest_of
 from maillard.decisions.timestamps import from_microseconds
 from maillard.errors import InvalidValue, MaillardError, Unavailable
@@ -144,6 +146,7 @@ class ChainChecker:
         self.previous, self.rewards, self.pruned = FIRST_HASH, 0, prune is not None
         self.next_event = 1
         self.complete = True  # whether the chain begins with the log
+        self._reader_type: type[BulkReader] | None = None
         if prune is not None:
             self.report.pruned = PrunedCommits(prune.commit, prune.hash, prune.decisions, prune.before)
             self.start_after(prune.commit, prune.hash, prune.last_event)
@@ -194,7 +197,8 @@ class ChainChecker:
         """Check links many at once; return how many of them, from the first on, are certainly correct."""
         accepted = 0
         with suppress(OddRows, MaillardError, sqlite3.Error):  # `check` reports the error
-            for link, found in zip(links, screen_links(transaction, links), strict=True):
+            reader = self._reader(transaction)
+            for link, found in zip(links, screen_links(reader, links), strict=True):
                 self._begin(link)
                 gap = link.events and link.first_event != (self.next_event or link.first_event)
                 if gap or link.number != self.report.commits + 1:
@@ -204,6 +208,12 @@ class ChainChecker:
                 self._advance(link, found.erased)
                 accepted += 1
         return accepted
+
+    def _reader(self, transaction: Transaction) -> BulkReader:
+        """Return a reader for a transaction, always of the same type."""
+        if self._reader_type is None:
+            self._reader_type = type(bulk_reader(transaction))
+        return self._reader_type(transaction)
 
     def check(self, link: Link, rows: ChainRows) -> None:
         """Check the next link."""
@@ -240,7 +250,7 @@ class ChainChecker:
 
     def compare_counts(self, transaction: Transaction) -> None:
         """Compare the numbers of rows in the log and in its chain, after the last link."""
-        report, head, counts = self.report, transaction.head, transaction.counts()
+        report, head = self.report, transaction.head
         last = self.next_event - 1
         if head is not None and self.next_event and report.commits and head.number != last:
             self.on_problem(None, f"the log has {head.number} events, but its chain ends with event {last}")
@@ -249,11 +259,12 @@ class ChainChecker:
             shown = f"commit {end[0]} with the hash {end[1].hex()}" if end else "no commit"
             problem = f"the chain ends with commit {report.commits}, but the log was left with {shown}"
             self.on_problem(None, problem)
-        extra = sum(counts.decisions.values()) - report.decisions - self.count_leftovers(transaction)
+        extra = transaction.count_decisions() - report.decisions - self.count_leftovers(transaction)
         if not self.complete or not report.commits:
             report.unchained = max(extra, 0)
             return
-        for rows, number in (("decisions", extra), ("rewards", counts.rewards - self.rewards)):
+        more = transaction.count_rewards(self.rewards) - self.rewards
+        for rows, number in (("decisions", extra), ("rewards", more)):
             if number > 0:
                 self.on_problem(None, f"{number} {rows} are not in the chain: they were added from outside")
 

@@ -29,8 +29,8 @@ from maillard.decisions.reward_verification import reward_problems
 from maillard.decisions.screening import NotScreened, Screening
 from maillard.decisions.state import State
 from maillard.decisions.stores.bulk_columns import OddRows
-from maillard.decisions.stores.bulk_reads import BulkReader
 from maillard.decisions.stores.contract import Row
+from maillard.decisions.stores.native_reads import bulk_reader
 from maillard.errors import InvalidLog, InvalidValue, MaillardError
 
 _TOLERANCE = 1e-12
@@ -271,7 +271,7 @@ def _screen_store(log: DecisionLog, found: Verification, audit: Audit) -> bool:
         return False
     try:
         with log.read_chain() as transaction:
-            parts = BulkReader(transaction).arrays(log.arms, log.number, log.reward.learn)
+            parts = bulk_reader(transaction).arrays(log.arms, log.number, log.reward.learn)
             _screen_rows(log, parts, found, audit)
     except (NotScreened, OddRows, MaillardError):
         return False

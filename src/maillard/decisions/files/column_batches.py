@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -21,56 +21,59 @@ from maillard.decisions.files.row_codec import APPLIED, REWARDS
 from maillard.decisions.log import DecisionLog
 from maillard.decisions.log_arrays import DEFAULT
 from maillard.decisions.reward_rule import Reward
-from maillard.decisions.stores.bulk_columns import Arrays, OddRows
+from maillard.decisions.stores.bulk_columns import Arrays, OddRows, codes_of
+from maillard.decisions.stores.bulk_reads import BulkReader
 from maillard.decisions.stores.bulk_vectors import VectorTable
-from maillard.decisions.stores.packed_reads import PackedReader
+from maillard.decisions.stores.native_reads import packed_reader
 from maillard.decisions.stores.raw_rows import RawRows
+from maillard.decisions.stores.text_columns import Names, Texts
 
 
 def column_batches(log: DecisionLog, schema: Any) -> Iterator[Any]:
     """Yield the table of a log in batches of bounded size; raise OddRows if it must be read row by row."""
     if not log.selection.selects_all:
         raise OddRows("the log is a selection")
-    size = max(1, min(MAX_BATCH_ROWS, MAX_BATCH_VALUES // max(len(log.arms), 1)))
-    done = 0
-    for batch in _batches(log, lambda reader: reader.raw_rows(size=size), schema):
-        yield batch
-        done += batch.num_rows
-        if log.on_rows is not None:
-            log.on_rows(done)
-
-
-def batches_of_decisions(log: DecisionLog, ids: Iterable[str], schema: Any) -> Iterator[Any]:
-    """Yield one batch with those of these decisions that the log has; nothing if there are none."""
-    return _batches(log, lambda reader: [reader.rows_of(ids)], schema)
-
-
-def _batches(
-    log: DecisionLog, read: Callable[[PackedReader], Iterable[RawRows]], schema: Any
-) -> Iterator[Any]:
     if log.read_chain is None or log.reward is None:
         raise OddRows("the log is not in a store")
+    done = 0
     with log.read_chain() as transaction:
-        reader = PackedReader(transaction)
+        reader = packed_reader(transaction)
         following = transaction.events(log.number, through=log.number + 1)
         end = following[0].time if following else None
-        for rows in read(reader):
+        for rows in reader.raw_rows(size=batch_size(log)):
             part = rows.without_later(log.number, end, log.reward.learn)
-            if len(part):
-                vectors = reader.vectors_of(part.decisions["state"])
-                yield batch_of(log, log.reward, part, vectors, schema)
+            if not len(part):
+                continue
+            yield batch_of_part(log, reader, part, schema)
+            done += len(part)
+            if log.on_rows is not None:
+                log.on_rows(done)
 
 
-def batch_of(log: DecisionLog, rule: Reward, part: RawRows, vectors: VectorTable, schema: Any) -> Any:
-    """Return the batch of some rows, whose distributions are among these vectors."""
+def batch_size(log: DecisionLog) -> int:
+    """Return the number of rows of a batch."""
+    return max(1, min(MAX_BATCH_ROWS, MAX_BATCH_VALUES // max(len(log.arms), 1)))
+
+
+def batch_of_part(log: DecisionLog, reader: BulkReader, part: RawRows, schema: Any) -> Any:
+    """Return the batch of some rows that were read in bulk."""
+    state = part.decisions["state"]
+    vectors = reader.vectors_of(state)
+    return batch_of(log, part, vectors, vectors.find(state, part.decisions["variant"]), schema)
+
+
+def batch_of(log: DecisionLog, part: RawRows, vectors: VectorTable, vector: Ints, schema: Any) -> Any:
+    """Return the batch of some rows; `vector` is the index of each decision's distribution."""
     import pyarrow as pa
 
+    rule = log.reward
+    assert rule is not None  # a log in a store has events
     decisions, updates = part.decisions, part.updates
     rewards = _in_order_of_arrival(part.rewards)
     n, logs = len(part), decisions["log_probability"]
     closes = rule.closes(0)
     closed = np.zeros(n, np.bool_) if closes is None else decisions["time"] + closes <= log.as_of
-    eligible, log_probabilities = _distributions(decisions, vectors, schema)
+    eligible, log_probabilities = _distributions(decisions, vectors, vector, schema)
     # Like a decision's `probability`: the exponential function of NumPy can differ in the last bit.
     probability = np.fromiter(map(math.exp, logs.tolist()), np.float64, n)
     columns = {
@@ -98,6 +101,10 @@ def _array(values: Any, kind: Any) -> Any:
 
     if isinstance(values, pa.Array):
         return values if values.type == kind else values.cast(kind)
+    if isinstance(values, Names):
+        return pa.array(values.names, pa.string()).take(pa.array(values.codes))
+    if isinstance(values, Texts):
+        return _text_array(values)
     if values.dtype.kind == "S":  # ids, which all have the same length
         data, size = np.ascontiguousarray(values), values.dtype.itemsize
         offsets = np.arange(0, size * (values.size + 1), size, dtype=np.int32)
@@ -107,12 +114,25 @@ def _array(values: Any, kind: Any) -> Any:
     return pa.array(values, kind)
 
 
+def _text_array(values: Texts) -> Any:
+    import pyarrow as pa
+
+    texts = values.compact()
+    offsets, missing = np.append(0, texts.ends).astype(np.int32), None
+    if not texts.present.all():
+        missing = pa.py_buffer(np.packbits(texts.present, bitorder="little"))
+    buffers = pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(texts.data)), missing
+    return pa.StringArray.from_buffers(texts.size, *buffers)
+
+
 def _in_order_of_arrival(rewards: Arrays) -> Arrays:
     """Sort the reward events of each decision by arrival and name."""
     row, arrived = rewards["row"], rewards["arrived"]
     if (row[1:] > row[:-1]).all():
         return rewards
-    events = np.array([each.encode() for each in rewards["event"]], object)  # bytes sort like code points
+    events = np.array(
+        [each.encode() for each in rewards["event"].tolist()], object
+    )  # bytes sort like code points
     order = np.lexsort((_ranks(events), arrived, row))
     return {name: each[order] for name, each in rewards.items()}
 
@@ -141,22 +161,18 @@ def _lists(items: Arrays, fields: Iterable[str], n: int, kind: Any) -> Any:
     return pa.ListArray.from_arrays(_offsets(np.bincount(items["row"], minlength=n)), structs, kind)
 
 
-def _distributions(decisions: Arrays, vectors: VectorTable, schema: Any) -> tuple[Any, Any]:
+def _distributions(decisions: Arrays, vectors: VectorTable, vector: Ints, schema: Any) -> tuple[Any, Any]:
     """Return the eligible arms and their log probabilities, as lists."""
     import pyarrow as pa
 
-    vector = vectors.find(decisions["state"], decisions["variant"])
     sets, chosen = vectors.eligible_sets, vectors.eligible[vector]
     names = {arm: code for code, arm in enumerate(dict.fromkeys(itertools.chain.from_iterable(sets)))}
     member = np.zeros((len(sets), len(names)), np.bool_)
     codes = [np.array([names[arm] for arm in each], np.int32) for each in sets]
     for row, each in zip(member, codes, strict=True):
         row[each] = True
-    try:
-        arms = np.fromiter([names[arm] for arm in decisions["arm"].tolist()], np.int64, chosen.size)
-    except KeyError:
-        raise OddRows("an arm is not eligible") from None
-    if not member[chosen, arms].all():
+    arms = codes_of(decisions["arm"], names)
+    if (arms < 0).any() or not member[chosen, arms].all():
         raise OddRows("an arm is not eligible")
     lengths = np.array([each.size for each in codes], np.int64)
     ends = np.cumsum(lengths)

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from maillard.decisions import chain
-from maillard.decisions.log import MALFORMED
-from maillard.errors import InvalidLog, InvalidValue
+from maillard.decisions.files import export_folders
+from maillard.decisions.files.export_folders import ExportedFile
+from maillard.errors import InvalidLog, InvalidValue, UnknownName
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-_MANIFEST = "manifest.json"
 
 
 class ExportedHead(NamedTuple):
@@ -26,74 +23,30 @@ class ExportedHead(NamedTuple):
     folder: Path
     commit: int
     hash: str
-    files: tuple[ExportedPart, ...]
-
-
-class ExportedPart(NamedTuple):
-    """A file of an export, as the manifest describes it."""
-
-    path: Path
-    rows: int
-    bytes: int
-    sha256: str
+    files: tuple[ExportedFile, ...]
 
 
 def exported_head(folder: str | Path, experiment: str) -> ExportedHead:
     """Read the manifest of an experiment's export: in `folder`, or in a folder in it."""
-    for path in _manifests(Path(folder)):
-        data = _read(path)
-        if data["experiment"] == experiment:
-            break
-    else:
-        allowed = f"a folder that experiment {experiment!r} was exported to, with a {_MANIFEST}"
-        raise InvalidValue("exported", str(folder), allowed)
     try:
-        files = tuple(_part(path.parent, each) for each in data["files"])
-        commit, hashed = data["commit"], data["hash"]
-        if type(commit) is not int or not isinstance(hashed, str) or len(bytes.fromhex(hashed)) != 32:
-            raise ValueError("commit and hash")  # one place for all damage
-    except MALFORMED as error:
-        raise InvalidLog(str(path), repr(error), "the manifest of an export") from None
-    return ExportedHead(path.parent, commit, hashed, files)
-
-
-def _manifests(folder: Path) -> list[Path]:
-    try:
-        places = folder / _MANIFEST, *sorted(folder.glob(f"*/{_MANIFEST}"))
-        return [path for path in places if path.is_file()]
+        place = export_folders.find_export(Path(folder), experiment)
+        manifest = export_folders.read_manifest(place)
+    except UnknownName:
+        manifest = None
     except OSError as error:
         raise InvalidValue("exported", str(folder), f"a readable folder ({error.strerror})") from None
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        data = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise InvalidLog(str(path), str(error), "the manifest of an export") from None
-    if not isinstance(data, dict) or not isinstance(data.get("experiment"), str):
-        raise InvalidLog(f"{path}: experiment", None, "the name of an experiment")
-    return data
-
-
-def _part(folder: Path, given: Any) -> ExportedPart:
-    path = PurePosixPath(given["path"])
-    if path.is_absolute() or ".." in path.parts:  # the path must not lead out of the folder
-        raise ValueError(f"path {given['path']!r}")
-    return ExportedPart(folder / path, int(given["rows"]), int(given["bytes"]), str(given["sha256"]))
+    if manifest is None or manifest.header.experiment != experiment:
+        file = export_folders.MANIFEST
+        allowed = f"a folder that experiment {experiment!r} was exported to, with a {file}"
+        raise InvalidValue("exported", str(folder), allowed)
+    return ExportedHead(place, manifest.commit, manifest.hash, manifest.files)
 
 
 def check_files(head: ExportedHead) -> None:
     """Raise InvalidLog if a file of the export is missing, or is not the one that was written."""
-    for part in head.files:
-        try:
-            size = part.path.stat().st_size
-            with part.path.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-        except OSError as error:
-            raise InvalidLog(str(part.path), error.strerror, "a file that the manifest names") from None
-        if size != part.bytes or digest != part.sha256:
-            allowed = f"{part.bytes:,} bytes with the SHA-256 {part.sha256}, as in the manifest"
-            raise InvalidLog(str(part.path), f"{size:,} bytes, {digest}", allowed)
+    export_folders.check_sizes(head.folder, head.files)
+    for path in export_folders.changed_files(head.folder, head.files):
+        raise InvalidLog(str(head.folder / path), "other content", "content with the SHA-256 in the manifest")
 
 
 def missing_decisions(head: ExportedHead, ids: bytes) -> list[str]:
@@ -111,7 +64,7 @@ def _exported_ids(head: ExportedHead) -> Iterator[NDArray[np.bytes_]]:
     import pyarrow.parquet as pq
 
     for part in head.files:
-        with pq.ParquetFile(part.path) as file:
+        with pq.ParquetFile(head.folder / part.path) as file:
             for batch in file.iter_batches(columns=["id"]):
                 texts = batch.column(0).to_pylist()
                 yield np.frombuffer(b"".join(map(chain.id_bytes, texts)), "S16")

@@ -18,22 +18,23 @@ import numpy as np
 
 from maillard.decisions import chain
 from maillard.decisions.bandit import Bandit
-from maillard.decisions.columns import MAX_BATCH_ROWS, MAX_BATCH_VALUES
-from maillard.decisions.events import AdministrativeEvent, EraseUnit
-from maillard.decisions.files import arrow, export_folders, sql_batches
+from maillard.decisions.events import AdministrativeEvent, EraseUnit, Prune
+from maillard.decisions.files import arrow, column_batches, export_folders, parquet, sql_batches
 from maillard.decisions.files.arrow import pyarrow
 from maillard.decisions.files.export_folders import ExportedFile, Manifest
 from maillard.decisions.files.output_files import TEMPORARY, synchronize_file, synchronize_folder
 from maillard.decisions.files.store_transfer import contents_of
 from maillard.decisions.log import DecisionLog, select_experiment
 from maillard.decisions.log_locations import redact
+from maillard.decisions.pruned_logs import last_prune
 from maillard.decisions.stores import Store, is_store, open_store
+from maillard.decisions.stores.bulk_columns import id_texts
 from maillard.decisions.stores.contract import Row, Transaction
 from maillard.decisions.stores.sql import SQLTransaction
 from maillard.decisions.timestamps import from_microseconds
 from maillard.errors import Conflict, InvalidLog, InvalidValue
 
-_MAX_LINKS, _MAX_EVENTS, _MAX_IDS = 1_000, 10_000, 2_000  # read at once
+_MAX_LINKS, _MAX_EVENTS, _MAX_IDS = 1_000, 50_000, 2_000  # read at once
 _MAX_OPEN_FILES = 64
 _DAY = 86_400_000_000  # microseconds
 
@@ -125,7 +126,7 @@ def changes_since(store: Store, name: str, before: Manifest | None, *, owned: bo
         complete = before is None or before.commit == 0
         ids = None
         if before is not None and not complete:
-            _check_extends(transaction, before, store.where)
+            _check_extends(transaction, before, last_prune(contents.events), store.where)
             ids = _changed_ids(transaction, before, contents.number, contents.events)
 
         log = contents.open(partial(_rows, transaction, ids, store.where), lambda: store.reading(name))
@@ -137,16 +138,28 @@ def _batches(transaction: Transaction, log: DecisionLog, ids: Any, where: str) -
     """Yield the rows with these ids, or all rows, as Arrow batches of bounded size."""
     if not isinstance(transaction, SQLTransaction):
         return arrow.plain_batches(log)
-    size = max(1, min(MAX_BATCH_ROWS, MAX_BATCH_VALUES // max(len(log.arms), 1)))
-    chunks = transaction.raw_decisions(size)
-    if ids is not None:
-        texts = _texts(ids, size)
-        chunks = (_complete(transaction.raw_decisions_of(each), each, where) for each in texts)
-    return sql_batches.batches_of_chunks(transaction, log, chunks)
+    size = column_batches.batch_size(log)
+    if ids is None:
+        return sql_batches.all_batches(transaction, log, size)
+    return _complete_batches(transaction, log, ids, where, size)
 
 
-def _check_extends(transaction: Transaction, before: Manifest, where: str) -> None:
-    """Raise Conflict unless the log has the last commit of the export."""
+def _complete_batches(
+    transaction: SQLTransaction, log: DecisionLog, ids: Any, where: str, size: int
+) -> Generator[Any, None, None]:
+    """Yield the rows with these ids as Arrow batches, none of which may be missing."""
+    texts = (id_texts(each) for each in _parts(ids, size))
+    for wanted, found in sql_batches.batches_of(transaction, log, texts):
+        if sum(batch.num_rows for batch in found) < wanted.size:
+            known = itertools.chain.from_iterable(batch.column("id").to_pylist() for batch in found)
+            _refuse_missing(wanted.astype(str).tolist(), known, where)
+        yield from found
+
+
+def _check_extends(transaction: Transaction, before: Manifest, prune: Prune | None, where: str) -> None:
+    """Raise Conflict unless the log has the last commit of the export, or has pruned exactly up to it."""
+    if prune is not None and (prune.commit, prune.hash) == (before.commit, before.hash):
+        return
     links = transaction.links(before.commit - 1, 1)
     if links and links[0].number == before.commit and links[0].hash.hex() == before.hash:
         return
@@ -168,8 +181,7 @@ def _changed_ids(
         found.append(_ids_in(b"".join(link.decisions for link in links), chain.ID_SIZE))
         found.append(_ids_in(b"".join(link.rewards for link in links), chain.REWARD_KEY_SIZE))
     for first in range(before.header.number, number, _MAX_EVENTS):
-        updates = transaction.events(first, first + _MAX_EVENTS)
-        ids = [each.decision for each in updates if not isinstance(each, AdministrativeEvent)]
+        ids = transaction.updated_decisions(first, first + _MAX_EVENTS)
         found.append(_ids_in(b"".join(map(chain.id_bytes, ids)), chain.ID_SIZE))
     # Erasing a unit changes its decisions without a link that names them.
     later = [each for each in events if each.number > before.header.number]
@@ -190,27 +202,30 @@ def _rows(transaction: Transaction, ids: Any, where: str) -> Iterator[Row]:
     """Yield the rows with these ids, or all rows; the plain version of `_batches`."""
     found: Iterable[Row] = transaction.rows()
     if ids is not None:
-        texts = _texts(ids, _MAX_IDS)
-        chunks = (_complete(transaction.rows_of(each), each, where) for each in texts)
+        parts = map(chain.id_texts, _parts(ids, _MAX_IDS))
+        chunks = (_complete(transaction.rows_of(each), each, where) for each in parts)
         found = itertools.chain.from_iterable(chunks)
     for decision, rewards, applied in found:
         ordered = sorted(rewards, key=lambda each: (each.arrived, each.event))
         yield Row(decision, tuple(ordered), applied)
 
 
-def _texts(ids: Any, size: int) -> Iterator[list[str]]:
-    """Yield ids as text, in lists of at most `size`."""
+def _parts(ids: Any, size: int) -> Iterator[bytes]:
+    """Yield the bytes of at most `size` ids at a time."""
     for start in range(0, len(ids), size):
-        yield chain.id_texts(np.ascontiguousarray(ids[start : start + size], ">u8").tobytes())
+        yield np.ascontiguousarray(ids[start : start + size], ">u8").tobytes()
 
 
-def _complete(rows: list[Any], ids: list[str], where: str) -> list[Any]:
+def _complete(rows: list[Row], ids: list[str], where: str) -> list[Row]:
     """Return rows of decisions if none of these ids is missing."""
     if len(rows) < len(ids):
-        found = {row.decision.id if isinstance(row, Row) else row[0] for row in rows}
-        allowed = "a decision in the log; it was removed before it was exported"
-        raise InvalidLog(f"{where}: decision", min(set(ids) - found), allowed)
+        _refuse_missing(ids, (row.decision.id for row in rows), where)
     return rows
+
+
+def _refuse_missing(ids: Iterable[str], found: Iterable[str], where: str) -> None:
+    allowed = "a decision in the log; it was removed before it was exported"
+    raise InvalidLog(f"{where}: decision", min(set(ids) - set(found)), allowed)
 
 
 # Writing.
@@ -224,8 +239,7 @@ def _write(target: Path, before: Manifest | None, changes: Changes, on_rows: OnR
     first, increment = (1 if changes.complete else last.commit + 1), last.increment + 1
     names = _FileNames(target, f"commits-{first}-{changes.commit}")
     with DayFiles(target, names, increment) as writer:
-        for batch in changes.batches:
-            writer.write(batch)
+        for _ in parquet.written(changes.batches, writer.write):
             if on_rows is not None:
                 on_rows(writer.rows)
         files = writer.finish()
@@ -280,7 +294,7 @@ class DayFiles:
             if len(self._open) >= _MAX_OPEN_FILES:
                 self._close(next(iter(self._open)))
             temporary = self._folder / f"{TEMPORARY}{secrets.token_hex(8)}"
-            writer = pyarrow().parquet.ParquetWriter(temporary, arrow.schema(), compression="zstd")
+            writer = pyarrow().parquet.ParquetWriter(temporary, arrow.schema(), **parquet.OPTIONS)
             file = _OpenFile(temporary, self._name(from_microseconds(day * _DAY).date().isoformat()), writer)
         self._open[day] = file
         return file

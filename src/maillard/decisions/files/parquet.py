@@ -27,7 +27,21 @@ _REPEATED = [
     "experiment", "arm", "eligible.list.element", "policy", "policy_version", "formula_version", "epoch",
     "cold", "position", "rewards.list.element.event", "applied.list.element.kind",
 ]  # fmt: skip
-_OPTIONS: dict[str, Any] = {"compression": "zstd", "use_dictionary": _REPEATED}
+OPTIONS: dict[str, Any] = {"compression": "zstd", "use_dictionary": _REPEATED}
+
+
+def written(batches: Iterable[Any], write: Callable[[Any], None]) -> Iterator[int]:
+    """Write each batch with this function while the next is read; yield the number of rows of each."""
+    with ThreadPoolExecutor(1) as thread:
+        pending = None
+        for batch in batches:
+            if pending is not None:
+                pending.result()
+            # Arrow writes without the interpreter lock.
+            pending = thread.submit(write, batch)
+            yield batch.num_rows
+        if pending is not None:
+            pending.result()
 
 
 def write(log: DecisionLog, path: Path) -> WriteResult:
@@ -36,17 +50,8 @@ def write(log: DecisionLog, path: Path) -> WriteResult:
     columns = arrow.schema().with_metadata({METADATA_KEY: write_header(log)})
 
     def write_batches(batches: Iterable[Any]) -> int:
-        rows, pending = 0, None
-        with pq.ParquetWriter(partial, columns, **_OPTIONS) as writer, ThreadPoolExecutor(1) as thread:
-            for batch in batches:
-                if pending is not None:
-                    pending.result()
-                # Arrow writes without the interpreter lock, so the next batch is read meanwhile.
-                pending = thread.submit(writer.write_batch, batch)
-                rows += batch.num_rows
-            if pending is not None:
-                pending.result()
-        return rows
+        with pq.ParquetWriter(partial, columns, **OPTIONS) as writer:
+            return sum(written(batches, writer.write_batch))
 
     with atomic_file(path) as partial:
         return WriteResult(arrow.each_batch(log, write_batches), 0)

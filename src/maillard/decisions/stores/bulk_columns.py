@@ -19,9 +19,11 @@ from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE
 from maillard.decisions.events import UPDATE_KINDS
 from maillard.decisions.timestamps import END_OF_TIME
 
-Arrays = dict[str, NDArray[Any]]
-"The columns of some rows, by name. Texts and bytes are objects, and None stands for NULL."
+Arrays = dict[str, Any]
+"The columns of some rows, by name: arrays. Texts and bytes are objects, and None stands for NULL."
 
+_ID_LENGTH, _ID_BYTES = 36, 16
+_DASHES = [8, 13, 18, 23]
 _KIND_CODES = {kind: code for code, kind in enumerate(UPDATE_KINDS)}
 
 
@@ -88,6 +90,34 @@ def _kinds(values: Sequence[Any]) -> NDArray[Any]:
     return _whole(0, len(UPDATE_KINDS))([_KIND_CODES.get(value) for value in values])
 
 
+def _uuids(values: Sequence[Any]) -> NDArray[Any]:
+    """Convert ids to their 16 bytes. Accept only the usual form, which `chain.id_text` writes."""
+    if not set(map(type, values)) <= {str}:
+        raise OddRows("an id is no text")
+    text = "".join(values)
+    if set(map(len, values)) - {_ID_LENGTH} or not text.isascii() or text != text.lower():
+        raise OddRows("an id is no UUID")
+    letters = np.frombuffer(text.encode(), "S1").reshape(len(values), _ID_LENGTH)
+    digits = text.replace("-", "")
+    try:
+        data = bytes.fromhex(digits)
+    except ValueError as error:
+        raise OddRows("an id is no UUID") from error
+    # `fromhex` skips white space
+    if (letters[:, _DASHES] != b"-").any() or len(data) != _ID_BYTES * len(values):
+        raise OddRows("an id is no UUID")
+    return np.frombuffer(data, f"V{_ID_BYTES}")
+
+
+def _uuids_or_null(values: Sequence[Any]) -> NDArray[Any]:
+    """Convert ids to their 16 bytes, which are zeros for NULL."""
+    found = np.zeros(len(values), f"V{_ID_BYTES}")
+    present = [place for place, value in enumerate(values) if value is not None]
+    if present:
+        found[present] = _uuids([values[place] for place in present])
+    return found
+
+
 def _same(expected: object) -> Callable[[Sequence[Any]], NDArray[Any]]:
     def convert(values: Sequence[Any]) -> NDArray[Any]:
         if values.count(expected) != len(values):
@@ -107,6 +137,8 @@ WHOLE_RANGES = {
 
 _CONVERTERS: Mapping[str, Callable[[Sequence[Any]], NDArray[Any]]] = {
     "text": _objects(str),
+    "name": _objects(str),
+    "name?": _objects(str, optional=True),
     "text?": _objects(str, optional=True),
     "bytes": _objects(bytes),
     "bytes?": _objects(bytes, optional=True),
@@ -115,6 +147,8 @@ _CONVERTERS: Mapping[str, Callable[[Sequence[Any]], NDArray[Any]]] = {
     "real?": _finite_or_null,
     "log": _real(LOG_PROBABILITY_TOLERANCE),
     "kind": _kinds,
+    "uuid": _uuids,
+    "uuid?": _uuids_or_null,
     "empty": _same(""),
     "null": _same(None),
 }
@@ -136,13 +170,25 @@ def columns_of_rows(rows: Sequence[Sequence[Any]], types: Mapping[str, str]) -> 
         raise OddRows("a value has another type") from error
 
 
-def is_present(values: NDArray[Any]) -> Bools:
+def id_texts(data: bytes) -> NDArray[np.bytes_]:
+    """Return the texts of ids, given as 16 bytes each."""
+    digits = np.frombuffer(data.hex().encode(), np.uint8).reshape(-1, 2 * _ID_BYTES)
+    found = np.full((len(digits), _ID_LENGTH), ord("-"), np.uint8)
+    found[:, [place for place in range(_ID_LENGTH) if place not in _DASHES]] = digits
+    return found.view(f"S{_ID_LENGTH}").ravel()
+
+
+def is_present(values: Any) -> Bools:
     """Return which values are not NULL."""
+    if hasattr(values, "present"):
+        return cast("Bools", values.present)
     found: Bools = np.not_equal(values, cast("Any", None))
     return found
 
 
-def codes_of(values: NDArray[Any], codes: Mapping[str, int]) -> NDArray[np.int64]:
+def codes_of(values: Any, codes: Mapping[str, int]) -> NDArray[np.int64]:
     """Return the code of each text; -1 for a text without a code."""
+    if hasattr(values, "translated"):
+        return cast("NDArray[np.int64]", values.translated(codes))
     get = codes.get
     return np.fromiter([get(value, -1) for value in values.tolist()], np.int64, values.size)

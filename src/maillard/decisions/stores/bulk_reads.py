@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from maillard.array_types import Ints
 from maillard.decisions.chain import ID_SIZE, id_text
@@ -34,7 +35,7 @@ PART_SIZE = 50_000  # decisions
 _MAX_HELD_CHUNKS = 20
 _MAX_SURPLUS, _MIN_SURPLUS = 3, 1_000  # rows that are read without need, rather than chosen one by one
 DECISION_TYPES = {
-    "id": "text", "time": "time", "unit": "text?", "arm": "text", "log_probability": "log",
+    "id": "text", "time": "time", "unit": "text?", "arm": "name", "log_probability": "log",
     "eligible": "empty", "log_probabilities": "empty", "policy_version": "whole", "formula_version": "whole",
     "state": "whole", "epoch": "whole", "cold": "truth", "idempotency_key": "text?", "position": "whole",
     "origin": "text?", "seal": "bytes?", "variant": "any whole",
@@ -43,11 +44,12 @@ REWARD_TYPES = {
     "decision": "text", "event": "text", "value": "real", "at": "time", "arrived": "time", "late": "truth",
 }  # fmt: skip
 UPDATE_TYPES = {
-    "decision": "text", "number": "whole", "kind": "kind", "time": "time", "arm": "text", "value": "real",
+    "decision": "text", "number": "whole", "kind": "kind", "time": "time", "arm": "name", "value": "real",
     "previous": "real?", "payload": "null",
 }  # fmt: skip
+_ORDERS = {"decisions": "id", "rewards": "decision, event"}
 # Columns that `verify` only checks. An export needs them, too.
-_UNUSED = frozenset({"unit", "eligible", "log_probabilities", "idempotency_key", "position", "seal"})
+UNUSED = frozenset({"unit", "eligible", "log_probabilities", "idempotency_key", "position", "seal"})
 
 
 class BulkReader:
@@ -76,10 +78,10 @@ class BulkReader:
         found = self._fetch("SELECT file FROM pragma_database_list WHERE name = 'main'")
         return found[0][0] or None if found else None
 
-    def count_decisions(self) -> int:
-        """The number of decisions of the experiment."""
-        ((count,),) = self._fetch("SELECT count(*) FROM decisions WHERE experiment = ?", self._experiment)
-        return int(count)
+    def has_decisions(self, count: int) -> bool:
+        """Whether the experiment has at least this number of decisions."""
+        sql = "SELECT count(*) FROM (SELECT 1 FROM decisions WHERE experiment = ? LIMIT ?)"
+        return self._fetch(sql, self._experiment, count) == [(count,)]
 
     def raw_rows(self, *, full: bool = True, size: int = PART_SIZE) -> Iterator[RawRows]:
         """Yield parts of the log, ordered by state and id. Without `full`, some columns are only checked."""
@@ -107,16 +109,23 @@ class BulkReader:
     def _bounds(self, size: int) -> list[tuple[str, int]]:
         """Return the last id and the lowest state of each chunk."""
         found: list[tuple[str, int]] = []
-        mine = "SELECT id, state FROM decisions WHERE experiment = ?"
-        sql = f"SELECT max(id), min(state) FROM ({mine} ORDER BY id LIMIT ?)"
-        ((last, state),) = self._fetch(sql, self._experiment, size)
-        sql = f"SELECT max(id), min(state) FROM ({mine} AND id > ? ORDER BY id LIMIT ?)"
-        while last is not None:
+        after = ""
+        parameters: list[Any] = [self._experiment]
+        while True:
+            mine = f"FROM decisions WHERE experiment = ?{after} ORDER BY id"
+            rest = self._fetch(f"SELECT id {mine} LIMIT 1 OFFSET ?", *parameters, size - 1)
+            if not rest:  # the last chunk is smaller
+                rest = self._fetch(f"SELECT max(id) {mine.removesuffix(' ORDER BY id')}", *parameters)
+            ((last,),) = rest
+            if last is None:
+                return found
+            ((state,),) = self._fetch(
+                f"SELECT min(state) FROM (SELECT state {mine} LIMIT ?)", *parameters, size
+            )
             if type(last) is not str or type(state) is not int:
                 raise OddRows("an id or a state has another type")
             found.append((last, state))
-            ((last, state),) = self._fetch(sql, self._experiment, last, size)
-        return found
+            after, parameters = " AND id > ?", [self._experiment, last]
 
     def _chunk(self, after: str | None, last: str, full: bool) -> RawRows:
         """Return the decisions with these ids, in the order of ids; None is before all ids."""
@@ -127,7 +136,7 @@ class BulkReader:
             found = self._fetch(f"{sql} AND id > ? ORDER BY id", self._experiment, last, after)
         decisions = columns_of_rows(found, DECISION_TYPES)
         if not full:
-            decisions = {name: each for name, each in decisions.items() if name not in _UNUSED}
+            decisions = {name: each for name, each in decisions.items() if name not in UNUSED}
         ids = decisions["id"].tolist()
         place = dict(zip(ids, range(len(ids)), strict=True))
         if len(place) < len(ids):
@@ -230,15 +239,18 @@ class BulkReader:
             decode(columns["data"].tolist(), 8 * width),
         )  # fmt: skip
 
-    def events_between(self, first: int, end: int, columns: Iterable[str]) -> list[Any]:
+    def read(self, types: Mapping[str, str], source: str, *parameters: Any) -> Arrays:
+        """Return columns with these names and types. `source` follows FROM."""
+        return columns_of_rows(self._fetch(f"SELECT {', '.join(types)} FROM {source}", *parameters), types)
+
+    def events_between(self, first: int, end: int, types: Mapping[str, str]) -> Arrays:
         """Return the events with the numbers from `first` to before `end`, in order."""
-        within = "experiment = ? AND number >= ? AND number < ? ORDER BY number"
-        sql = f"SELECT {', '.join(columns)} FROM events WHERE {within}"
-        return self._fetch(sql, self._experiment, first, end)
+        source = "events WHERE experiment = ? AND number >= ? AND number < ? ORDER BY number"
+        return self.read(types, source, self._experiment, first, end)
 
     def rows_with_ids(
-        self, table: str, columns: Iterable[str], keys: Sequence[bytes], ids: Callable[[], Iterable[str]]
-    ) -> list[Any]:
+        self, table: str, types: Mapping[str, str], keys: NDArray[Any], ids: Callable[[], Iterable[str]]
+    ) -> Arrays:
         """Return the decisions, or the reward events of the decisions, with these ids, and maybe others.
 
         `keys` begin with the bytes of the ids; `ids` returns them as text.
@@ -246,13 +258,27 @@ class BulkReader:
         key, mine, parameters = "decision", "", list[Any]()
         if table == "decisions":
             key, mine, parameters = "id", "experiment = ? AND ", [self._experiment]
-        sql = f"SELECT {', '.join(columns)} FROM {table} WHERE {mine}{key}"
-        first, last = (id_text(each[:ID_SIZE]) for each in (min(keys), max(keys)))
-        limit = _MAX_SURPLUS * len(keys) + _MIN_SURPLUS
-        found = self._fetch(f"{sql} >= ? AND {key} <= ? LIMIT ?", *parameters, first, last, limit)
-        if len(found) == limit:  # most of them are others
-            found = self._fetch(f"{sql} {self.transaction.IN}", *parameters, json.dumps(list(ids())))
+        half = ID_SIZE // 2
+        starts = np.ascontiguousarray(keys.view(np.uint8).reshape(len(keys), -1)[:, :half]).view(">u8")
+        first = id_text(int(starts.min()).to_bytes(half, "big") + bytes(half))
+        last = id_text(int(starts.max()).to_bytes(half, "big") + b"\xff" * half)
+        source, limit = f"{table} WHERE {mine}{key}", _MAX_SURPLUS * len(keys) + _MIN_SURPLUS
+        order = f"ORDER BY {_ORDERS[table]}"
+        among = f"{source} >= ? AND {key} <= ? {order} LIMIT ?"
+        found = self.read(types, among, *parameters, first, last, limit)
+        if found[key].size == limit:  # most of them are others
+            among = f"{source} {self.transaction.IN} {order}"
+            found = self.read(types, among, *parameters, json.dumps(list(ids())))
         return found
+
+    def places(self, wanted: NDArray[Any], among: NDArray[Any]) -> Ints:
+        """Return where each of these keys is among others; -1 if it is not. Raise OddRows if one is twice."""
+        if np.array_equal(wanted, among):
+            return np.arange(among.size)
+        place = dict(zip(among.tolist(), range(among.size), strict=True))
+        if len(place) < among.size:
+            raise OddRows("a key occurs twice")
+        return np.fromiter([place.get(each, -1) for each in wanted.tolist()], np.int64, wanted.size)
 
     def _arm_list(self, arms: int) -> tuple[str, ...]:
         if arms not in self._sets:
@@ -287,7 +313,8 @@ class _RowReader:
 
     def read(self, places: Ints) -> Iterable[Row]:
         """Return the rows at these positions, in their order."""
-        ids = self._ids[places].tolist()
+        chosen = self._ids[places]
+        ids = chosen.astype(str).tolist() if chosen.dtype.kind == "S" else chosen.tolist()
         transaction = self._transaction
         sql = f"SELECT {DECISION} FROM {DECISIONS} WHERE d.experiment = ? AND d.id {transaction.IN}"
         found = transaction.connection.execute(

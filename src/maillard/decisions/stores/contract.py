@@ -218,8 +218,17 @@ class Transaction(Protocol):
     def assign(self, epoch: int, unit: str, decision: str, *, instead_of: str | None) -> bool:
         """Assign the decision's arm to a unit if its assignment is `instead_of`; return whether it was."""
 
+    def updated_decisions(self, after: int, through: int) -> list[str]:
+        """The ids of the decisions of the tally updates after one number, up to another one."""
+
     def counts(self) -> Counts:
         """The numbers of rows."""
+
+    def count_decisions(self) -> int:
+        """The number of decisions."""
+
+    def count_rewards(self, expected: int) -> int:
+        """The number of reward events of decisions. If there are not more than expected: any such number."""
 
     def erase_unit(self, unit: str, token: str) -> int:
         """Replace a unit's name and its idempotency keys by a token; return the number of changed rows."""

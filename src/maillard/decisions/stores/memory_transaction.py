@@ -238,11 +238,20 @@ class MemoryTransaction:
         self._data.assigned[epoch, unit] = decision
         return True
 
+    def updated_decisions(self, after: int, through: int) -> list[str]:
+        return [each.decision for each in self.events(after, through) if isinstance(each, TallyUpdate)]
+
     def counts(self) -> Counts:
         rewarded = self._data.reward_events.items()
         observed = [row for key, rows in rewarded if key in self._data.decisions for row in rows]
         arms = Counter(row.arm for row in self._data.decisions.values())
         return Counts(arms, len(observed), sum(row.late for row in observed), len(self.all_parked()))
+
+    def count_decisions(self) -> int:
+        return len(self._data.decisions)
+
+    def count_rewards(self, expected: int) -> int:  # noqa: ARG002  # counting is no work
+        return self.counts().rewards
 
     def erase_unit(self, unit: str, token: str) -> int:
         rows = [row for row in self._data.decisions.values() if row.unit == unit]

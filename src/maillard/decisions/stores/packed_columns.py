@@ -94,6 +94,7 @@ def _term(name: str, kind: str) -> str:
 _TERMS = {
     "id": f"group_concat({{0}}, {_NUL})",
     "text": f"group_concat({{0}}, {_NUL})",
+    "name": f"group_concat({{0}}, {_NUL})",
     "kind": f"group_concat({{0}}, {_NUL})",
     "text?": "count({0})",
     "bytes": "CAST(group_concat({0}, '') AS BLOB)",
@@ -103,7 +104,7 @@ _TERMS = {
     **dict.fromkeys(_FLOATS, "count({0})"),
 }
 _DTYPES: Mapping[str, Any] = {
-    "id": f"S{_ID_SIZE}", "text": object, "text?": object, "bytes": np.uint8,
+    "id": f"S{_ID_SIZE}", "text": object, "name": object, "text?": object, "bytes": np.uint8,
     **dict.fromkeys(_FLOATS, np.float64),
 }  # fmt: skip
 
@@ -165,6 +166,7 @@ def _kinds(packed: str, n: int) -> NDArray[Any]:
 _UNPACK: Mapping[str, Callable[[Any, int], NDArray[Any]]] = {
     "id": _ids,
     "text": _texts,
+    "name": _texts,
     "kind": _kinds,
     "bytes": lambda packed, _: np.frombuffer(packed, np.uint8),
 }

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from maillard.decisions.stores.bulk_columns import Arrays, OddRows
 from maillard.decisions.stores.bulk_reads import (
     DECISION_TYPES,
     REWARD_TYPES,
+    UNUSED,
     UPDATE_TYPES,
     BulkReader,
     check_updates,
@@ -22,7 +24,7 @@ from maillard.decisions.stores.packed_columns import check_tables, packed_column
 from maillard.decisions.stores.raw_rows import RawRows, moved
 
 _CACHE_KIB = 32 * 1024  # several queries read the same pages
-_MAX_SURPLUS = 2  # events that are read for each one that is needed
+_MAX_SURPLUS, _MIN_SURPLUS = 2, 1_000  # rows that are read without need, rather than chosen one by one
 _DECISION_TYPES = {**DECISION_TYPES, "id": "id"}
 _REWARD_TYPES = {**REWARD_TYPES, "decision": "id"}
 _UPDATE_TYPES = {**UPDATE_TYPES, "decision": "id"}
@@ -44,31 +46,50 @@ class PackedReader(BulkReader):
     ) -> Arrays:
         return packed_columns(self._connection, types, source, parameters, order)
 
-    def rows_of(self, ids: Iterable[str]) -> RawRows:
-        """Return those of these decisions that exist, ordered by state and id."""
-        chosen = json.dumps(sorted(set(ids)))
-        source = f"decisions WHERE experiment = ? AND id {self.transaction.IN}"
-        decisions = self._decisions(source, [self._experiment, chosen])
-        found = decisions["id"]
-        among = f"decision {self.transaction.IN}", [chosen]
-        return RawRows.merged(
-            [RawRows(decisions, self._rewards(found, *among), self._updates(found, *among))]
-        )
+    def rows_of(self, ids: NDArray[np.bytes_]) -> RawRows:
+        """Return those of these decisions that exist, ordered by state and id. The ids must be sorted."""
+        first, last = ids[0].decode(), ids[-1].decode()
+        limit = _MAX_SURPLUS * ids.size + _MIN_SURPLUS
+        among = "SELECT 1 FROM decisions WHERE experiment = ? AND id >= ? AND id <= ? LIMIT ?"
+        number = self._fetch(f"SELECT count(*) FROM ({among})", self._experiment, first, last, limit)
+        if number != [(limit,)]:
+            rows = self._between(first, last)
+            chosen = self.places(rows.decisions["id"], ids) >= 0
+            rows = rows if chosen.all() else rows.take(np.flatnonzero(chosen))
+        else:  # most decisions between them are others
+            among = json.dumps(ids.astype(str).tolist())
+            source = f"decisions WHERE experiment = ? AND id {self.transaction.IN}"
+            rows = self._rows(source, [self._experiment, among], f"decision {self.transaction.IN}", [among])
+        return RawRows.merged([rows])
 
-    def _chunk(self, after: str | None, last: str, full: bool) -> RawRows:  # noqa: ARG002  # always full
-        source, parameters = "decisions WHERE experiment = ? AND id <= ?", [self._experiment, last]
-        if after is not None:
-            source, parameters = f"{source} AND id > ?", [*parameters, after]
+    def _chunk(self, after: str | None, last: str, full: bool) -> RawRows:
+        rows = self._between("", last) if after is None else self._between(after, last, operator=">")
+        if not full:
+            kept = {name: each for name, each in rows.decisions.items() if name not in UNUSED}
+            rows = RawRows(kept, rows.rewards, rows.updates)
+        return rows
+
+    def _between(self, first: str, last: str, operator: str = ">=") -> RawRows:
+        """Return the decisions with these ids, in the order of ids."""
+        among = f"id {operator} ? AND id <= ?"
+        bounds: list[Any] = [first, last]
+        mine_bounds = [self._experiment, *bounds]
+        if self._alone:
+            others, given = f"decision {operator} ? AND decision <= ?", bounds
+        else:  # most rows between these ids may belong to other experiments
+            mine = f"SELECT id FROM decisions WHERE experiment = ? AND {among}"
+            others, given = f"decision IN ({mine})", mine_bounds
+        return self._rows(f"decisions WHERE experiment = ? AND {among}", mine_bounds, others, given)
+
+    def _rows(self, source: str, parameters: Sequence[Any], among: str, others: Sequence[Any]) -> RawRows:
+        """Return decisions, and their rewards and updates, which other conditions select."""
         decisions = self._decisions(source, parameters)
         ids = decisions["id"]
-        among = "decision >= ? AND decision <= ?", [ids[0].decode(), ids[-1].decode()]
-        if not self._alone:  # most rows between these ids may belong to other experiments
-            mine = "SELECT id FROM decisions WHERE experiment = ? AND id >= ? AND id <= ?"
-            among = f"decision IN ({mine})", [self._experiment, *among[1]]
-        return RawRows(decisions, self._rewards(ids, *among), self._updates(ids, *among))
+        return RawRows(decisions, self._rewards(ids, among, others), self._updates(ids, among, others))
 
     def _decisions(self, source: str, parameters: Sequence[Any]) -> Arrays:
         decisions = self._columns(_DECISION_TYPES, source, parameters, "id")
+        decisions.pop("seal", None)
         ids = decisions["id"]
         if not (ids[1:] > ids[:-1]).all():
             raise OddRows("ids are not in order")
@@ -76,7 +97,7 @@ class PackedReader(BulkReader):
 
     def _rewards(self, ids: Any, among: str, parameters: Sequence[Any]) -> Arrays:
         columns = self._columns(_REWARD_TYPES, f"rewards WHERE {among}", parameters, "decision, event")
-        return _with_rows(columns, ids)
+        return self._with_rows(columns, ids)
 
     def _updates(self, ids: Any, among: str, parameters: Sequence[Any]) -> Arrays:
         source, order = f"events INDEXED BY events_by_decision WHERE {among}", "decision, experiment, number"
@@ -87,7 +108,7 @@ class PackedReader(BulkReader):
             columns |= self._updates_with(number)
         else:
             columns = self._columns(_UPDATE_TYPES, source, parameters, order)
-        columns = _with_rows(columns, ids)
+        columns = self._with_rows(columns, ids)
         check_updates(columns)
         return columns
 
@@ -121,15 +142,12 @@ class PackedReader(BulkReader):
             logs = decode([content[end - length : end] for end, length in ends], 8 * width)
         return VectorTable(state, columns["variant"], code, sets, np.cumsum(width), logs)
 
-
-def _with_rows(columns: Arrays, ids: Any) -> Arrays:
-    """Replace the column of ids of decisions by their positions; leave out rows of other decisions."""
-    decision = columns.pop("decision")
-    if not (decision[1:] >= decision[:-1]).all():
-        raise OddRows("rows are not in the order of decisions")
-    if np.array_equal(decision, ids):
-        return {**columns, "row": np.arange(ids.size)}
-    place = dict(zip(ids.tolist(), range(ids.size), strict=True))
-    row = np.array([place.get(each, -1) for each in decision.tolist()], np.int64)
-    columns = {**columns, "row": row}
-    return moved(columns, np.append(np.arange(ids.size), -1)) if (row < 0).any() else columns
+    def _with_rows(self, columns: Arrays, ids: Any) -> Arrays:
+        """Replace the column of ids of decisions by their positions; leave out rows of other decisions."""
+        decision = columns.pop("decision")
+        if not (decision[1:] >= decision[:-1]).all():
+            raise OddRows("rows are not in the order of decisions")
+        columns = {**columns, "row": self.places(decision, ids)}
+        if (columns["row"] < 0).any():
+            columns = moved(columns, np.append(np.arange(ids.size), -1))
+        return columns

@@ -10,6 +10,7 @@ import numpy as np
 from maillard.array_types import Bools, Indices, Ints
 from maillard.decisions.reward_rule import Learn
 from maillard.decisions.stores.bulk_columns import Arrays
+from maillard.decisions.stores.text_columns import joined as joined_column
 
 
 class RawRows(NamedTuple):
@@ -53,7 +54,7 @@ class RawRows(NamedTuple):
             ]
             joined = cls(
                 *(
-                    {name: np.concatenate([each[name] for each in some]) for name in some[0]}
+                    {name: joined_column([each[name] for each in some]) for name in some[0]}
                     for some in zip(*shifted, strict=True)
                 )
             )

@@ -219,6 +219,11 @@ class SQLTransaction(PruningTransaction):
             values.append(instead_of)
         return self._execute_counted(sql, values) == 1
 
+    def updated_decisions(self, after: int, through: int) -> list[str]:
+        within = "experiment = ? AND number > ? AND number <= ? AND decision IS NOT NULL"
+        rows = self._fetch(f"SELECT decision FROM events WHERE {within}", [self.experiment, after, through])
+        return [sql_rows.check_row("events", key, (key,), "text")[0] for (key,) in rows]
+
     def counts(self) -> Counts:
         mine = [self.experiment]
         arms = self._fetch("SELECT arm, count(*) FROM decisions WHERE experiment = ? GROUP BY arm", mine)
@@ -227,6 +232,17 @@ class SQLTransaction(PruningTransaction):
         ((rewards, late),) = self._fetch(sql, mine)
         ((parked,),) = self._fetch("SELECT count(*) FROM parked WHERE experiment = ?", mine)
         return Counts(dict(arms), int(rewards), int(late), int(parked))
+
+    def count_decisions(self) -> int:
+        with self._longer_timeout():
+            sql = "SELECT count(*) FROM decisions WHERE experiment = ?"
+            return int(self._fetch(sql, [self.experiment])[0][0])
+
+    def count_rewards(self, expected: int) -> int:
+        with self._longer_timeout():
+            # This number includes the rewards of other experiments. It is much faster to find.
+            number = int(self._fetch("SELECT count(*) FROM rewards")[0][0])
+        return number if number <= expected else self.counts().rewards
 
     # The whole store.
 
@@ -275,11 +291,6 @@ class SQLTransaction(PruningTransaction):
         """The rows of those of these decisions that exist."""
         sql = f"SELECT {DECISION} FROM {DECISIONS} WHERE d.experiment = ? AND d.id {self.IN}"
         return self._fetch(sql, [self.experiment, self._list(ids)])
-
-    def raw_updates(self, ids: Iterable[str]) -> list[Any]:
-        """The rows of the tally updates of these decisions, ordered by number."""
-        sql = f"SELECT {EVENT} FROM events WHERE decision {self.IN} ORDER BY number"
-        return self._fetch(sql, [self._list(ids)])
 
     @abstractmethod
     def _cursor(self, statement: str, parameters: Sequence[Any]) -> AbstractContextManager[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 from maillard.decisions import chain
 from maillard.decisions.chain import Link
@@ -21,9 +22,12 @@ class PruningTransaction(ChainTransaction):
         return nullcontext()
 
     def updates(self, ids: Iterable[str]) -> dict[str, list[TallyUpdate]]:
+        return grouped(map(sql_rows.read_update, self.raw_updates(ids)), lambda each: each.decision)
+
+    def raw_updates(self, ids: Iterable[str]) -> list[Any]:
+        """The rows of the tally updates of these decisions, ordered by number, not checked."""
         sql = f"SELECT {EVENT} FROM events WHERE decision {self.IN} ORDER BY number"
-        found = map(sql_rows.read_update, self._fetch(sql, [self._list(ids)]))
-        return grouped(found, lambda each: each.decision)
+        return self._fetch(sql, [self._list(ids)])
 
     def lost_updates(self, base: int) -> list[TallyUpdate]:
         kept = "SELECT 1 FROM decisions WHERE decisions.id = events.decision AND decisions.state >= ?"
