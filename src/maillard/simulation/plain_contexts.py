@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from maillard.linear_tally import LinearTally
+from maillard.policies.base.policy import sample_arms
 from maillard.policies.segmented_policy import SegmentedPolicy
 from maillard.segment_tally import SegmentTally
 from maillard.simulation.backends import Stopped
@@ -92,3 +93,34 @@ def reward_of(block: ContextBlock, i: int, arm: int, rng: np.random.Generator) -
     """Sample the reward of an arm in round i of a block."""
     code, *arrays = block.rewards
     return sample_reward(code, 0, *arrays, int(block.mean[i]) * block.means.shape[1] + arm, rng)
+
+
+def record_contexts(
+    plan: Plan,
+    problem: ContextualProblem,
+    rng: np.random.Generator,
+    chosen: Ints,
+    rewards: Floats,
+    log_chosen: Floats,
+    log_all: Floats,
+) -> tuple[Floats, Any]:
+    """Run one trial and fill in the log: each arm is sampled from exactly the logged distribution.
+
+    `log_all` may be empty. Returns the encoded contexts and the names of the segments, None without segments.
+    """
+    state, forced = PlainState(plan, problem), forced_rounds(plan.policy, problem.arms)
+    shape = (problem.arms, problem.dim) if problem.shared else (problem.dim,)
+    contexts, segment = np.zeros((chosen.size, *shape)), np.zeros(chosen.size, np.int64)
+    for t, block, i in rounds(problem, rng, chosen.size):
+        log = np.where(np.arange(problem.arms) == t - 1, 0.0, -np.inf)
+        if t > forced:
+            log = plan.policy.log_probabilities(state.tally, **state.context(block, i))
+        arm = t - 1 if t <= forced else int(sample_arms(np.exp(log), rng, 1)[0])
+        reward = reward_of(block, i, arm, rng)
+        state.add(block, i, arm, reward)
+        place = t - 1
+        chosen[place], rewards[place], log_chosen[place] = arm, reward, log[arm]
+        contexts[place], segment[place] = block.rows[block.row[i]], block.segment[i]
+        if log_all.size:
+            log_all[place] = log
+    return contexts, np.array(problem.segments)[segment] if problem.segments else None
