@@ -19,7 +19,7 @@ from maillard.simulation.compiling import rare, reassociating
 # uses s2 and determinants, whether the arms share a model; the unit of costs (0: the smallest cost).
 CENTRE, RIDGE, TOLERANCE, INDEX_TOLERANCE, INTERVAL, USES_S2, USES_GROWTH, IS_SHARED, COST_UNIT = range(9)
 # Rows of the table of scores.
-MU, S2, SCORE, BOUND = range(4)
+MU, S2, GAP, SCORE, BOUND = range(5)
 _TINY_RIDGE = 2.0**-20  # below it, one update loses too many digits
 _INTERVAL = 512
 
