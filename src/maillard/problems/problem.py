@@ -46,6 +46,7 @@ class Problem:
     label: str = dataclasses.field(default="", kw_only=True, compare=False, repr=False)
 
     name: ClassVar[str]
+    contextual: ClassVar[bool] = False  # whether mean rewards depend on a context
     binary: ClassVar[bool] = False  # rewards are 0 or 1
     mean_limits: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
     reward_limits: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
@@ -119,7 +120,8 @@ class Problem:
         options = {}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if field.name not in ("means", "label") and value != field.default:
+            changed = isinstance(value, np.ndarray) or value != field.default
+            if field.name not in ("means", "label") and changed:
                 options[field.name] = str(value) if isinstance(value, Delay) else value
         return specs.Spec(self.name, tuple(getattr(self, "means", ())), options)
 

@@ -9,8 +9,13 @@ A policy's formula reaches an engine as an address. Every formula becomes a C fu
 
     double formula(const double *parameters, double, double, double, double, double)
 
-so that an engine is compiled once for all policies. A formula that numba cannot compile becomes a callback
-into Python with the same signature: slow, but the same engine runs it.
+so that an engine is compiled once for all policies. Engines that evaluate a formula for all arms in a round
+call it once, as
+
+    void formula(const double *parameters, double *a, double *b, double *c, double t, long arms, double *out)
+
+where all arguments of the formula but the last, t, have one number per arm. A formula that numba cannot
+compile becomes a callback into Python with the same signature: slow, but the same engine runs it.
 """
 
 from __future__ import annotations
@@ -34,12 +39,14 @@ from numba.core import cgutils
 from numba.extending import intrinsic, overload, register_jitable
 
 from maillard.policies.numerics.elementwise import branch, where
+from maillard.simulation.formula_callbacks import C_FORMULA, callback, callback_for_arms
+from maillard.simulation.policy_formulas import ALL_ARMS
 
 _F8 = types.float64
 _FORMULA = _F8(types.CPointer(_F8), _F8, _F8, _F8, _F8, _F8)
+_ARRAY_FORMULA = types.void(*[types.CPointer(_F8)] * 4, _F8, types.int64, types.CPointer(_F8))
 # The types of the arrays that compiled loops take.
 NUMBERS, PLACES, TABLE = types.Array(_F8, 1, "C"), types.Array(types.int64, 1, "C"), types.Array(_F8, 2, "C")
-C_FORMULA = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_void_p, *[ctypes.c_double] * 5)
 
 
 class SlowFormula(UserWarning):
@@ -66,6 +73,28 @@ def _call_address(_typing: Any, address: Any, parameters: Any, a: Any, b: Any, c
 # Numba compares the two.
 def _overload_call(address, parameters, a, b, c, d, e):  # type: ignore[no-untyped-def]
     return lambda address, parameters, a, b, c, d, e: _call_address(address, parameters, a, b, c, d, e)  # noqa: PLW0108
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def call_for_arms(
+    _typing: Any, address: Any, parameters: Any, a: Any, b: Any, c: Any, t: Any, arms: Any, out: Any
+) -> Any:
+    """Evaluate the formula at an address for all arms; arrays are given by their addresses."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        double = ir.DoubleType()
+        pointer = double.as_pointer()
+        kinds = [*[pointer] * 4, double, ir.IntType(64), pointer]
+        target = builder.inttoptr(arguments[0], ir.FunctionType(ir.VoidType(), kinds).as_pointer())
+        given = [
+            builder.inttoptr(value, kind) if kind == pointer else value
+            for value, kind in zip(arguments[1:], kinds, strict=True)
+        ]
+        builder.call(target, given)
+        return _context.get_dummy_value()
+
+    whole = types.int64
+    return types.void(whole, whole, whole, whole, whole, _F8, whole, whole), generate
 
 
 def borrowed(array: Any) -> Any:
@@ -133,6 +162,15 @@ def rare(function: Any) -> Any:
     return function
 
 
+def reassociating(function: Any) -> Any:
+    """Mark a function whose sums may be added in any order, with fused operations, so that they vectorize.
+
+    NaN and infinity keep their meaning.
+    """
+    function.fastmath = {"reassoc", "contract"}
+    return function
+
+
 _REGISTERED: set[Any] = {call, borrowed, branch, where}  # functions with an overload
 
 
@@ -141,7 +179,8 @@ def _register(function: Any) -> None:
     if function not in _REGISTERED:
         _REGISTERED.add(function)
         # Inlining pays for functions that every round calls.
-        register_jitable(error_model="numpy", forceinline=not hasattr(function, "rare"))(function)
+        options = {"error_model": "numpy", "forceinline": not hasattr(function, "rare")}
+        register_jitable(**options, fastmath=getattr(function, "fastmath", False))(function)
 
 
 def is_foreign(function: Any) -> bool:
@@ -174,7 +213,8 @@ def _fingerprint(*functions: Any) -> int:
     for how in (compile_function.__wrapped__, _register, _compile_formula):  # how functions are compiled
         _digest_code(digest, how.__code__)
     for each in _reached(functions, set()):
-        digest.update(f"{each.__qualname__} {hasattr(each, 'rare')}".encode())
+        marks = hasattr(each, "rare"), sorted(getattr(each, "fastmath", ()))
+        digest.update(f"{each.__qualname__} {marks}".encode())
         _digest_code(digest, each.__code__)
         digest.update(repr((each.__defaults__, each.__kwdefaults__)).encode())
         for name in _names(each.__code__):
@@ -210,6 +250,9 @@ def parameters_of(policy: Any) -> np.ndarray:
 def numbers_of(policy: Any) -> dict[str, Any]:
     """Return the numbers that a policy's formulas use, by name."""
     values = {name: getattr(policy, name) for name, _, _ in policy.parameters()}
+    values.pop("reward_range", None)  # a pair; formulas use what is derived from it
+    derived = {name: getattr(policy, name) for name in policy.derived}
+    values |= {name: value for name, value in derived.items() if isinstance(value, float)}
     return {"pad": 0.0} | {name: value for name, value in values.items() if not isinstance(value, str | bool)}
 
 
@@ -217,7 +260,8 @@ def others_of(policy: Any) -> dict[str, Any]:
     """Return what formulas use besides numbers, in a fixed count: flags and derived properties."""
     flags = {name: getattr(policy, name) for name, _, _ in policy.parameters()}
     used = {name: value for name, value in flags.items() if isinstance(value, bool)}
-    used |= {name: getattr(policy, name) for name in policy.derived}
+    derived = {name: getattr(policy, name) for name in policy.derived}
+    used |= {name: value for name, value in derived.items() if not isinstance(value, float)}
     return used | {f"spare{place}": 0.0 for place in range(_MAX_OTHERS - len(used))}
 
 
@@ -251,6 +295,26 @@ def adapt_formula(policy: Any, name: str, arity: int, part: int, fingerprint: in
     return adapted
 
 
+def adapt_formula_for_arms(policy: Any, name: str, arity: int, fingerprint: int) -> Any:
+    """Return a formula as a function of addresses of arrays; the last argument is one number for all arms."""
+    formula, fields, others = getattr(type(policy), name), numbers_of(policy), others_of(policy)
+    cls, count = stand_in((*fields, *others)), len(fields)
+    w, x, y, z = others.values()
+    arrays = arity - 1
+
+    def adapted(parameters, first, second, third, t, arms, out):  # type: ignore[no-untyped-def]
+        if fingerprint == 0:  # never: see `adapt_formula`
+            return
+        p = parameters
+        numbers = (p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11])[:count]
+        policy = cls(*numbers, w, x, y, z)
+        for arm in range(arms):
+            arguments = (first[arm], second[arm], third[arm])[:arrays]
+            out[arm] = np.add(formula(policy, *arguments, t), 0.0)
+
+    return adapted
+
+
 _COMPILED: dict[Any, Any] = {}
 
 
@@ -261,7 +325,8 @@ def address_of(policy: Any, name: str, arity: int, part: int = -1) -> tuple[int,
         _COMPILED[key] = _compile_formula(policy, name, arity, part)
     made = _COMPILED[key]
     if made is None:
-        made = _callback(getattr(policy, name), arity, part)
+        formula = getattr(policy, name)
+        made = callback_for_arms(formula, arity) if part == ALL_ARMS else callback(formula, arity, part)
         return ctypes.cast(made, ctypes.c_void_p).value or 0, made
     return made.address, made
 
@@ -276,12 +341,16 @@ def _compile_formula(policy: Any, name: str, arity: int, part: int) -> Any:
             raise TypeError("it may raise an exception, which compiled formulas cannot")  # noqa: TRY301
         for each in _reached((formula, *others), set()):
             _register(each)
-        adapted = adapt_formula(policy, name, arity, part, _fingerprint(formula, *others))
+        fingerprint = _fingerprint(formula, *others)
+        if part == ALL_ARMS:
+            adapted, signature = adapt_formula_for_arms(policy, name, arity, fingerprint), _ARRAY_FORMULA
+        else:
+            adapted, signature = adapt_formula(policy, name, arity, part, fingerprint), _FORMULA
         _name(adapted, formula)
         # Cache only our own formulas: a user's formula may depend on things that the fingerprint does not
         # cover.
         ours = all((each.__module__ or "").startswith("maillard.") for each in reached)
-        return numba.cfunc(_FORMULA, cache=ours, error_model="numpy")(adapted)
+        return numba.cfunc(signature, cache=ours, error_model="numpy")(adapted)
     # Numba raises many types: a formula of a user may contain anything.
     except Exception as error:  # noqa: BLE001
         message = f"{formula.__qualname__} runs as Python, a hundred times slower: {reason_of(error)}"
@@ -308,18 +377,3 @@ def _may_raise(function: Any) -> bool:
     return any(
         step.opname in ("RAISE_VARARGS", "LOAD_ASSERTION_ERROR") for step in dis.get_instructions(function)
     )
-
-
-def _callback(formula: Any, arity: int, part: int) -> Any:
-    def evaluate(_parameters: int, *arguments: float) -> float:
-        try:
-            with np.errstate(all="ignore"):
-                value = formula(*(np.float64(each) for each in arguments[:arity]))
-            return float(value if part < 0 else value[part])
-        except BaseException as error:  # noqa: BLE001  # compiled code cannot pass it on; nan is reported
-            made.error = error
-            return float("nan")
-
-    made: Any = C_FORMULA(evaluate)
-    made.error = None
-    return made

@@ -12,13 +12,22 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 # For each engine shape, the formulas that an engine calls: method, number of arguments, and which element of
-# the returned tuple is used (-1: the method returns one number).
+# the returned tuple is used (-1: the method returns one number; ALL_ARMS: one number for each arm).
+ALL_ARMS = -2
 FORMULAS: dict[str, list[tuple[str, int, int]]] = {
     "sampled": [("leader", 2, -1), ("rival", 4, -1), ("estimate", 2, -1)],
     "indexed": [("index", 5, -1)],
     "pooled": [("pooled_index", 5, -1), ("pooling", 0, -1)],
     "listed": [("index", 5, -1)],
     "perturbed": [("score", 2, 0), ("score", 2, 1)],
+    "linear-sampled": [("leader", 2, -1), ("rival", 3, ALL_ARMS)],
+    "linear-softmax": [("rival", 1, -1)],
+    "linear-indexed": [("index", 4, ALL_ARMS)],
+    "linear-greedy": [],
+    "linear-perturbed": [("deviation", 1, -1)],
+    "linear-widths": [("slope", 1, -1)],
+    "linear-gaps": [("cost", 1, -1), ("gamma", 1, -1), ("rival_probability", 4, -1)],
+    "linear-divergence": [("squared_radius", 2, -1), ("exponent", 2, -1), ("mixture", 3, -1)],
     "binomial": [*(("binomial", 3, part) for part in range(4)), ("rounds_up", 1, -1)],
 }
 
@@ -69,5 +78,9 @@ def mixed_in(policy: Policy, arms: int) -> MixedIn:
 
 
 def forced_rounds(policy: Policy, arms: int) -> int:
-    """Return how many initial rounds pull the arms in order: none if the policy needs no rewards to begin."""
-    return 0 if without_floor(policy).has_prior else arms
+    """Return how many initial rounds pull the arms in order.
+
+    There are none if the policy needs no rewards to begin, or if it uses a context: then it begins as in live
+    use.
+    """
+    return 0 if policy.uses_context or without_floor(policy).has_prior else arms
