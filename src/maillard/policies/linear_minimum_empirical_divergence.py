@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 import numpy as np
@@ -55,10 +56,10 @@ class LinearMinimumEmpiricalDivergence(LinearNoise):
             return float(self.beta)
         models = scores.models
         size, count = models.theta.shape
-        norm = self.norm if self.norm is not None else 1.0 if models.shared else float(np.sqrt(count))
-        growth = float(np.sum(models.log_determinants - size * np.log(self.ridge)))
-        radius = np.sqrt(self.sigma2 * (max(growth, 0.0) - 2.0 * np.log(self.delta)))
-        return float((radius + np.sqrt(self.ridge) * norm) ** 2)
+        norm = self.norm if self.norm is not None else 1.0 if models.shared else math.sqrt(count)
+        growth = models.log_determinant - count * size * math.log(self.ridge)
+        radius = math.sqrt(self.sigma2 * (max(growth, 0.0) - 2.0 * math.log(self.delta)))
+        return (radius + math.sqrt(self.ridge) * norm) ** 2
 
     @np.errstate(all="ignore")  # log(0) = -inf is intended
     def _solve_scores(self, scores: LinearScores, bounds: bool) -> tuple[Floats, Floats | None]:
