@@ -172,7 +172,7 @@ def vowpal_wabbit_squarecb(*, by_action: bool) -> ContextualPlayer:
 
 
 def numpy_lin_med() -> ContextualPlayer:
-    """LinMED for disjoint models as in typical research scripts, with inverses that are updated by rank one."""
+    """LinMED for disjoint models as in typical research scripts: inverses are updated by rank one."""
     rng = np.random.default_rng(0)
     k, ridge, sigma2, delta, emp = len(ARMS), 1.0, 0.25, 0.01, 0.9
     inverse = np.stack([np.eye(FEATURES) / ridge] * k)
