@@ -4,6 +4,8 @@
 array([1. , 0.5, 0.5])
 >>> problem("bernoulli:0.1,0.05,delay=batched:100").delay
 Batched(rounds=100)
+>>> problem("sphere:arms=500,dim=2").model
+'shared'
 """
 
 from __future__ import annotations
@@ -16,7 +18,10 @@ import numpy as np
 
 from maillard import specs
 from maillard.errors import InvalidValue, UnknownName
+from maillard.problems.classification_problem import Classification
+from maillard.problems.contextual_problem import ContextBlock, ContextualProblem
 from maillard.problems.delays import Batched, Delay, Fixed, Geometric
+from maillard.problems.linear_problem import Linear, end_of_optimism, sphere
 from maillard.problems.problem import Problem, RewardDistribution, count
 from maillard.problems.problem_classes import (
     Bernoulli,
@@ -28,12 +33,16 @@ from maillard.problems.problem_classes import (
     Poisson,
     UniformNoise,
 )
+from maillard.problems.segmented_problem import Segmented
 
 __all__ = [
     "PAPER",
     "Batched",
     "Bernoulli",
     "Bounded",
+    "Classification",
+    "ContextBlock",
+    "ContextualProblem",
     "Custom",
     "Delay",
     "DynamicBernoulli",
@@ -41,9 +50,11 @@ __all__ = [
     "Fixed",
     "Gaussian",
     "Geometric",
+    "Linear",
     "Poisson",
     "Problem",
     "RewardDistribution",
+    "Segmented",
     "UniformNoise",
     "names",
     "problem",
@@ -79,11 +90,18 @@ _FAMILIES: dict[str, tuple[type[Problem], Callable[..., Any]]] = {
 _CLASSES: dict[str, type[Problem]] = {
     cls.name: cls for cls in (Gaussian, Bernoulli, Poisson, Exponential, UniformNoise, Bounded)
 }
+# Problems with contexts: their constructors and options.
+_LINEAR = {field.name for field in dataclasses.fields(Linear)} - {"label", "coefficients"}
+_CONTEXTUAL: dict[str, tuple[Callable[..., Linear], set[str]]] = {
+    "linear": (Linear, _LINEAR),
+    "sphere": (sphere, _LINEAR - {"model", "rows"}),
+    "end-of-optimism": (end_of_optimism, {"eps", "variance", "noise", "centre"}),
+}
 
 
 def names() -> list[str]:
     """Return the names of all problems that have a spec."""
-    return sorted([*_FAMILIES, *_CLASSES])
+    return sorted([*_FAMILIES, *_CLASSES, *_CONTEXTUAL, Segmented.name])
 
 
 def problem(given: str | Problem) -> Problem:
@@ -98,6 +116,8 @@ def problem(given: str | Problem) -> Problem:
     name, values, options = specs.read(given)
     if name not in names():
         raise UnknownName("problem", name, names())
+    if name in _CONTEXTUAL or name == Segmented.name:
+        return _contextual(given, name, values, options)
     cls = _CLASSES[name] if name in _CLASSES else _FAMILIES[name][0]
     known = {field.name for field in dataclasses.fields(cls)} - {"means", "probabilities", "label"}
     known |= {"arms"} if name in _FAMILIES else set()
@@ -114,3 +134,18 @@ def problem(given: str | Problem) -> Problem:
     label = specs.write(specs.Spec(name, (), options))
     arms = {"arms": options.pop("arms")} if "arms" in options else {}
     return make(_FAMILIES[name][1](**arms), **options, label=label)  # type: ignore[no-any-return]
+
+
+def _contextual(given: str, name: str, values: tuple[Any, ...], options: dict[str, Any]) -> Problem:
+    """Return a problem with contexts from its spec."""
+    if values:
+        raise InvalidValue(f"problem {given!r}", values[0], "parameters as key=value")
+    if name == Segmented.name:
+        weights = options.pop("weights", ())
+        return Segmented(options, weights)
+    make, known = _CONTEXTUAL[name]
+    for key in options:
+        if key not in known:
+            raise UnknownName(f"parameter of {name}", key, sorted(known))
+    label = "" if name == Linear.name else specs.write(specs.Spec(name, (), options))
+    return make(**options, label=label)

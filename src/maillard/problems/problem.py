@@ -46,6 +46,7 @@ class Problem:
     label: str = dataclasses.field(default="", kw_only=True, compare=False, repr=False)
 
     name: ClassVar[str]
+    contextual: ClassVar[bool] = False  # whether mean rewards depend on a context
     binary: ClassVar[bool] = False  # rewards are 0 or 1
     mean_limits: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
     reward_limits: ClassVar[tuple[float, float]] = (-math.inf, math.inf)

@@ -49,6 +49,8 @@ class CompiledPlan(NamedTuple):
 def engines_for(plan: Plan) -> list[str]:
     """Return the engines that can run a plan, fastest first."""
     policy, problem = formulas.without_floor(plan.policy), plan.problem
+    if problem.contextual:
+        return [PLAIN]
     shape = formulas.engine_shape(policy)
     if shape is None:
         return [PLAIN]

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from maillard.errors import InvalidValue
-from maillard.problems import Custom, Problem, codes
+from maillard.problems import ContextualProblem, Custom, Problem, codes
 from maillard.simulation import compiling
 from maillard.simulation.backends import CPU, Stopped, TrialBatch
 from maillard.simulation.compiled_plans import CompiledPlan, compile_plan, engines_for, raise_failure
+from maillard.simulation.context_trials import run_context_trials
 from maillard.simulation.engines import trial_loop
 from maillard.simulation.random_streams import policy_key, trial_bit_generator
 from maillard.simulation.summary import PartialSummary, summarize_trials
@@ -35,9 +36,14 @@ def check(plan: Plan) -> None:
         raise InvalidValue(f"engine of {plan.policy.name} on this problem", plan.engine, " or ".join(engines))
 
 
-@functools.lru_cache(maxsize=4096)
-def prepare(plan: Plan) -> CompiledPlan:
+def prepare(plan: Plan) -> None:
     """Compile the plan, or load it from the cache: seconds the first time on a machine, then milliseconds."""
+    if not plan.problem.contextual:
+        _compiled(plan)
+
+
+@functools.lru_cache(maxsize=4096)
+def _compiled(plan: Plan) -> CompiledPlan:
     return compile_plan(plan, trial_loop)
 
 
@@ -50,7 +56,11 @@ def run(
     plan: Plan, first: int, count: int, *, summarize: bool, stop: NDArray[np.int64] | None = None
 ) -> TrialBatch | PartialSummary:
     """Run the trials `first`, ..., `first + count - 1`."""
-    made = run_trials(plan, first, count, stop=stop)
+    made: TrialBatch
+    if isinstance(plan.problem, ContextualProblem):
+        made = run_context_trials(plan, plan.problem, first, count, stop)
+    else:
+        made = run_trials(plan, first, count, stop=stop)
     return summarize_trials(made.regret, made.pulls) if summarize else made
 
 
@@ -112,7 +122,7 @@ def run_trials(
 
     Then choose `choices` times from the last one's final state.
     """
-    compiled, problem = prepare(plan), plan.problem
+    compiled, problem = _compiled(plan), plan.problem
     arms, checkpoints = problem.arms, np.array(plan.checkpoints, np.int64)
     regret, pulls = np.zeros((count, checkpoints.size)), np.zeros((count, arms), np.int64)
     observed_pulls, observed_sums, chosen = np.zeros(arms), np.zeros(arms), np.zeros(arms, np.int64)

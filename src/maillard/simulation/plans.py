@@ -6,7 +6,7 @@ import dataclasses
 import math
 import os
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +15,10 @@ import numpy as np
 
 from maillard import specs
 from maillard.errors import InvalidValue
-from maillard.policies import Policy, policy, uses_context
+from maillard.policies import LinearPolicy, Policy, policy, policy_class, uses_context
 from maillard.policies.base.policy import resolve_alias
-from maillard.problems import Problem
+from maillard.policies.segmented_policy import SegmentedPolicy
+from maillard.problems import ContextualProblem, Problem
 from maillard.problems import problem as problem_of
 from maillard.simulation.backends import AUTO, CPU, CUDA, NoDevice, backend_for
 from maillard.simulation.policy_formulas import engine_shape, mixed_in, without_floor
@@ -96,25 +97,69 @@ def make_plan(
     """Return the checked plan of one policy; `names` are the names of the problem's arms."""
     check_count("horizon", horizon, 2**53)
     check_seed(seed)
-    context: dict[str, Any] = {"horizon": int(horizon)}
-    if isinstance(given, str | Policy) and uses_context(given):
-        allowed = "policies without a context, because the arms of this problem have no features"
-        raise InvalidValue("policies", str(given), allowed)
-    if isinstance(given, str):
-        name, values, said = specs.read(given)
-        given = specs.write(specs.Spec(resolve_alias(name, problem.support), values, said))
-        if not {"sigma2", "reward_range"} & set(said) and problem.sigma2 is not None:
-            context["sigma2"] = problem.sigma2
-        if "horizon" in said:
-            del context["horizon"]
-    elif not isinstance(given, Policy):
+    if not isinstance(given, str | Policy):
         raise InvalidValue("policies", given, "policies and their specs")
-    elif given.needs_horizon is False or getattr(without_floor(given), "horizon", None) is not None:
-        context = {}
-    made = policy(given, **context).bind(names or [str(arm) for arm in range(problem.arms)])
+    check_context(given, problem)
+    if isinstance(given, str):
+        made = _from_spec(given, problem, int(horizon))
+    else:
+        inside = without_floor(given)
+        inside = inside.policy if isinstance(inside, SegmentedPolicy) else inside
+        missing = given.needs_horizon and getattr(inside, "horizon", None) is None
+        made = policy(given, horizon=int(horizon)) if missing else given
+    made = made.bind(names or [str(arm) for arm in range(problem.arms)])
     plan = Plan(made, problem, _check_checkpoints(checkpoints, int(horizon)), int(seed), engine, device)
     check_plan(plan)
     return plan
+
+
+def _from_spec(given: str, problem: Problem, horizon: int) -> Policy:
+    """Return the policy of a spec, with the parameters that it leaves to the problem."""
+    name, values, said = specs.read(given)
+    name = resolve_alias(name, problem.support)
+    if name == SegmentedPolicy.name and isinstance(inner := said.get("policy"), str):
+        options = {key: value for key, value in said.items() if key != "policy"}
+        return policy(
+            specs.write(specs.Spec(name, values, options)), policy=_from_spec(inner, problem, horizon)
+        )
+    context: dict[str, Any] = {} if "horizon" in said else {"horizon": horizon}
+    if not {"sigma2", "reward_range"} & set(said) and problem.sigma2 is not None:
+        context["sigma2"] = problem.sigma2
+    if isinstance(problem, ContextualProblem) and issubclass(policy_class(name), LinearPolicy):
+        context |= _linear_parameters(problem, said)
+    return policy(specs.write(specs.Spec(name, values, said)), **context)
+
+
+def _linear_parameters(problem: ContextualProblem, said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the reward range or the centre that a spec leaves to the problem."""
+    if "reward_range" in said or "centre" in said:
+        return {}
+    low, high = problem.support
+    return {"reward_range": (low, high)} if math.isfinite(high - low) else {"centre": problem.centre}
+
+
+def check_context(given: str | Policy, problem: Problem) -> None:
+    """Raise `InvalidValue` if the policy needs a context that the problem does not have."""
+    if not uses_context(given):
+        return
+    if not isinstance(problem, ContextualProblem):
+        allowed = (
+            "a policy without a context, because this problem has none; problems with contexts are "
+            "linear:arms=10,dim=5, Classification(X, y) and Segmented({...})"
+        )
+        raise InvalidValue("policies", str(given), allowed)
+    if _is_segmented(given) and not problem.segments:
+        allowed = (
+            "a policy without segments, because this problem has none; Segmented({...}) and "
+            "Classification(X, y, segments=...) have segments"
+        )
+        raise InvalidValue("policies", str(given), allowed)
+
+
+def _is_segmented(given: str | Policy) -> bool:
+    if isinstance(given, Policy):
+        return isinstance(without_floor(given), SegmentedPolicy)
+    return specs.read(given).name == SegmentedPolicy.name
 
 
 def check_plan(plan: Plan) -> None:
@@ -130,8 +175,10 @@ def check_plan(plan: Plan) -> None:
     if policy.requires_binary_rewards and not problem.binary:
         raise InvalidValue(where, "other rewards", "rewards 0 and 1")
     mixed_in(policy, problem.arms)  # raises for probabilities of another number of arms
+    if isinstance(problem, ContextualProblem) and plan.device != CPU:
+        raise InvalidValue(f"device for the problem {str(problem)[:60]!r}", plan.device, "cpu")
     backend_for(plan.device).check(plan)
-    if engine_shape(inner) == "constant":
+    if engine_shape(inner) == "constant" or problem.contextual:
         return
     # A formula that returns no number mostly does so at once: try it on a few arms with two pulls each.
     arms = min(problem.arms, 4)

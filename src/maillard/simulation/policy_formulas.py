@@ -69,5 +69,9 @@ def mixed_in(policy: Policy, arms: int) -> MixedIn:
 
 
 def forced_rounds(policy: Policy, arms: int) -> int:
-    """Return how many initial rounds pull the arms in order: none if the policy needs no rewards to begin."""
-    return 0 if without_floor(policy).has_prior else arms
+    """Return how many initial rounds pull the arms in order.
+
+    There are none if the policy needs no rewards to begin, or if it uses a context: then it begins as in live
+    use.
+    """
+    return 0 if policy.uses_context or without_floor(policy).has_prior else arms

@@ -72,9 +72,12 @@ def pyarrow() -> tuple[Any, Any]:
 
 
 def list_column(values: NDArray[Any]) -> Any:
-    """Return a Parquet column of lists: the rows of an array."""
+    """Return a Parquet column of lists: the rows of an array; of lists of lists for three dimensions."""
     pa, _ = pyarrow()
-    return pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), values.shape[-1])
+    column = pa.array(values.ravel())
+    for size in values.shape[:0:-1]:
+        column = pa.FixedSizeListArray.from_arrays(column, size)
+    return column
 
 
 def _parquet(result: Result, path: Path) -> None:

@@ -15,12 +15,13 @@ import numpy as np
 
 from maillard.errors import InvalidValue
 from maillard.policies import Policy
-from maillard.problems import Problem
+from maillard.problems import ContextualProblem, Problem
 from maillard.problems import problem as problem_of
 from maillard.simulation import compiled_plans
 from maillard.simulation.compiling import compile_function
 from maillard.simulation.cpu_backend import UserSampler, problem_arguments
 from maillard.simulation.engines import direct_engines, recording_loop
+from maillard.simulation.plain_contexts import record_contexts
 from maillard.simulation.plans import Plan, check_count, check_folder, make_plan, workers_for
 from maillard.simulation.policy_formulas import engine_shape, forced_rounds, mixed_in
 from maillard.simulation.random_streams import trial_generator
@@ -44,9 +45,16 @@ class Log:
     log_probabilities: NDArray[np.float64] | None  # round x arm
     forced: int
     provenance: dict[str, Any]
+    contexts: NDArray[np.float64] | None = None
+    """The encoded features of each round, as the policy saw them: round x d, or round x arm x d if the
+    model is shared. None for a problem without contexts."""
+    segments: NDArray[np.str_] | None = None  # of each round; None for a problem without segments
 
     def to_parquet(self, path: str | Path) -> None:
-        """Write a Parquet file: run, round, arm, reward, log probability, and those of every arm."""
+        """Write a Parquet file: run, round, arm, reward, log probability, and those of every arm.
+
+        A log with contexts has the columns `context` and, with segments, `segment`.
+        """
         _write(path, iter([self]))
 
 
@@ -75,7 +83,8 @@ def simulate_log(  # type: ignore[misc]  # the second signature accepts any opti
 
     With a `path`, the logs are written to a Parquet file as they finish, and the returned list is empty.
     `probabilities` is "all" to keep the log probabilities of every arm, or "chosen". Each arm is sampled from
-    exactly the logged distribution, which is `policy.log_probabilities` for the rewards observed so far.
+    exactly the logged distribution, which is `policy.log_probabilities` for the rewards observed so far and,
+    if the problem has contexts, for the context of the round.
 
     >>> log = simulate_log("ms", "bernoulli:0.5,0.4", horizon=100, seed=1)
     >>> log.log_probabilities.shape, bool((log.log_probability <= 0).all())
@@ -102,9 +111,18 @@ def simulate_log(  # type: ignore[misc]  # the second signature accepts any opti
 
 def record(plan: Plan, run: int, *, every_arm: bool) -> Log:
     """Record one run of a plan, with the log probabilities of every arm or of the chosen one only."""
-    compiled, problem, horizon = prepare_recorder(plan), plan.problem, plan.horizon
+    problem, horizon = plan.problem, plan.horizon
     chosen, rewards, log_chosen = np.zeros(horizon, np.int64), np.zeros(horizon), np.zeros(horizon)
     log_all = np.zeros((horizon, problem.arms) if every_arm else (0, 0))
+    forced = min(forced_rounds(plan.policy, problem.arms), horizon)
+    provenance: dict[str, Any] = {"policy": str(plan.policy), "problem": str(problem), "horizon": horizon}
+    provenance |= {"seed": plan.seed, "run": run}
+    if isinstance(problem, ContextualProblem):
+        rng = trial_generator(plan.seed, plan.policy, run)
+        contexts, segments = record_contexts(plan, problem, rng, chosen, rewards, log_chosen, log_all)
+        log = log_all if every_arm else None
+        return Log(chosen, rewards, log_chosen, log, forced, provenance, contexts, segments)
+    compiled = prepare_recorder(plan)
     n, s = np.zeros(problem.arms), np.zeros(problem.arms)
     sampler = UserSampler(problem)
     sampler.rng = trial_generator(plan.seed, plan.policy, run)
@@ -116,9 +134,6 @@ def record(plan: Plan, run: int, *, every_arm: bool) -> Log:
         raise sampler.error
     if status:
         compiled_plans.raise_failure(plan, compiled, status, int(chosen[0]), n, s)
-    provenance: dict[str, Any] = {"policy": str(plan.policy), "problem": str(problem), "horizon": horizon}
-    provenance |= {"seed": plan.seed, "run": run}
-    forced = min(forced_rounds(plan.policy, problem.arms), horizon)
     return Log(chosen, rewards, log_chosen, log_all if every_arm else None, forced, provenance)
 
 
@@ -173,6 +188,10 @@ def _write(path: str | Path, logs: Iterator[Log]) -> None:
             }
             if log.log_probabilities is not None:
                 columns["log_probabilities"] = list_column(log.log_probabilities)
+            if log.contexts is not None:
+                columns["context"] = list_column(log.contexts)
+            if log.segments is not None:
+                columns["segment"] = log.segments
             table = pa.table(columns)
             if writer is None:
                 metadata = {"maillard": json.dumps({**log.provenance, "forced": log.forced})}
