@@ -26,7 +26,7 @@ class LinearThompson(LinearNoise):
     uses_leaders: ClassVar[bool] = False
     guarantees: ClassVar[Guarantees] = Guarantees(
         source="Agrawal and Goyal 2013; Abeille and Lazaric 2017",
-        note="Their bound, d^(3/2) √T up to logarithms, is for joint draws with a variance that grows with d.",
+        note="Their bound, d^(3/2) √T up to logarithms, is for joint draws and a variance that grows with d.",
     )
 
     scale: float = real("factor on the variance", default=1.0, above=0, at_most=1e100, min_magnitude=1e-100)
