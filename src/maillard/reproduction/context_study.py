@@ -1,0 +1,135 @@
+"""The study of policies on labelled data: parameters are tuned on some data sets and reported on others."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+
+from maillard import specs
+from maillard.linear_tally import LinearTally
+from maillard.policies import policy, uses_context
+from maillard.reproduction.claim_statistics import CONFIDENCE, TrialEstimate, average, mean
+from maillard.reproduction.experiment_results import ExperimentResults
+
+TUNING, REPORTED = "contexts-tuning", "contexts-data"
+_SIDE = 1 - (1 - CONFIDENCE) / 2  # of each end of a two-sided interval
+
+
+@dataclass(frozen=True)
+class PolicyOutcome:
+    """The rewards of one policy on the reported data sets, as it is and with tuned parameters."""
+
+    default: str  # the first spec of the policy in paper_experiments.toml
+    tuned: str  # the spec with the largest mean reward on the other data sets
+    default_reward: TrialEstimate
+    tuned_reward: TrialEstimate
+    tuning_reward: TrialEstimate  # of the tuned spec on the data sets that it was tuned on
+
+    @property
+    def has_exact_log(self) -> bool:
+        """Whether a log can evaluate every arm: it uses contexts, and no arm ever has probability 0."""
+        return uses_context(self.tuned) and _is_positive(self.tuned)
+
+
+def rewards(results: ExperimentResults, experiment: str, spec: str) -> dict[str, TrialEstimate]:
+    """The mean reward of a policy on each data set; the right label pays 1, so regret is what is missing."""
+    found = {}
+    for problem in results.problems(experiment):
+        horizon = results.result(experiment, problem).rounds[-1]
+        found[problem] = mean(1.0 - results.regret(experiment, problem, spec) / horizon)
+    return found
+
+
+def mean_reward(results: ExperimentResults, experiment: str, spec: str) -> TrialEstimate:
+    """The mean reward of a policy, averaged over the data sets of an experiment."""
+    return average(list(rewards(results, experiment, spec).values()))
+
+
+def outcomes(results: ExperimentResults) -> list[PolicyOutcome]:
+    """The outcome of each policy, from the largest tuned mean reward to the smallest."""
+    listed = results.result(TUNING, results.problems(TUNING)[0]).policies
+    families: dict[str, list[str]] = {}
+    for spec in listed:
+        families.setdefault(specs.read(spec).name, []).append(spec)
+    found = []
+    for family in families.values():
+        tuned = max(family, key=lambda spec: mean_reward(results, TUNING, spec).value)
+        default = mean_reward(results, REPORTED, family[0])
+        reported, on_tuning = (mean_reward(results, each, tuned) for each in (REPORTED, TUNING))
+        found.append(PolicyOutcome(family[0], tuned, default, reported, on_tuning))
+    return sorted(found, key=lambda each: -each.tuned_reward.value)
+
+
+def recommended(found: list[PolicyOutcome]) -> PolicyOutcome:
+    """The policy to start with: the best on the tuning data sets whose log can evaluate every arm."""
+    return max((each for each in found if each.has_exact_log), key=lambda each: each.tuning_reward.value)
+
+
+def paired(results: ExperimentResults, one: str, other: str) -> TrialEstimate:
+    """The difference of mean rewards over the reported data sets, which are the sample: paired by data set."""
+    first, second = (rewards(results, REPORTED, spec) for spec in (one, other))
+    return mean(np.array([first[problem].value - second[problem].value for problem in first]))
+
+
+def wins(results: ExperimentResults, one: str, other: str) -> int:
+    """The number of reported data sets on which the first policy has the larger mean reward."""
+    first, second = (rewards(results, REPORTED, spec) for spec in (one, other))
+    return sum(first[problem].value > second[problem].value for problem in first)
+
+
+def interval(estimate: TrialEstimate) -> tuple[float, float]:
+    """The two-sided interval of an estimate."""
+    return estimate.lower(_SIDE), estimate.upper(_SIDE)
+
+
+def interval_text(estimate: TrialEstimate, form: str = ".3f") -> str:
+    """An estimate with its interval."""
+    low, high = interval(estimate)
+    return f"{estimate.value:{form}} ({low:{form}} to {high:{form}})"
+
+
+def advice(results: ExperimentResults, found: list[PolicyOutcome]) -> str:
+    """Which policy to start with, and how it compares with the best others on the reported data sets."""
+    best = recommended(found)
+    count = len(results.problems(REPORTED))
+    text = (
+        f"Start with {best.tuned}. Of the policies that give every arm a positive probability, so that its "
+        f"log can evaluate any other, it had the largest mean reward on the data sets for tuning. On the "
+        f"{count} others its mean reward is {interval_text(best.tuned_reward)}."
+    )
+    rivals = [each for each in found if each is not best]
+    for name, group in (
+        ("the best other policy of this kind", [each for each in rivals if each.has_exact_log]),
+        ("the best policy without such logs", [each for each in rivals if not each.has_exact_log]),
+    ):
+        if not group:
+            continue
+        other = group[0].tuned  # the outcomes are sorted
+        difference = paired(results, best.tuned, other)
+        low, high = interval(difference)
+        verdict = "more than" if low > 0 else "less than" if high < 0 else "not clearly different from"
+        text += (
+            f" This is {verdict} {name}, {other}: the paired difference is {interval_text(difference, '+.3f')}, "
+            f"and it is larger on {wins(results, best.tuned, other)} of {count} data sets."
+        )
+    gain = paired(results, best.tuned, best.default)
+    if best.tuned != best.default:
+        text += f" Tuning changed its mean reward by {interval_text(gain, '+.3f')}."
+    return text
+
+
+@functools.cache
+def _is_positive(spec: str) -> bool:
+    """Whether all arms have positive probabilities in some states, with estimates inside the range and above."""
+    made = policy(spec, reward_range=(0, 1))
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        rows = LinearTally.to_grid(rng.uniform(-1, 1, (60, 3)))
+        tally = LinearTally.empty(3, 5)
+        for i, row in enumerate(rows):
+            tally.add(row, float(rng.random() < 0.2 * (i % 5) + row.sum()), arm=i % 5)
+        if any(np.isneginf(made.log_probabilities(tally, x)).any() for x in (rows[0], np.ones(3))):
+            return False
+    return True
