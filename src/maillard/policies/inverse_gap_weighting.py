@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -24,6 +24,9 @@ class InverseGapWeighting(LinearPolicy):
     formula: ClassVar[str] = "p = 1 / (K + γ gap) for rivals, γ = scale t^exponent; leaders share the rest"
     reference: ClassVar[str] = "Foster and Rakhlin 2020; Foster and Krishnamurthy 2021 (fast)"
     probability_kind: ClassVar[ProbabilityKind] = "closed form"
+    uses_uncertainty: ClassVar[bool] = False
+    engine_shape: ClassVar[str | None] = "linear-gaps"
+    derived: ClassVar[tuple[str, ...]] = ("range_width", "highest")
     guarantees: ClassVar[Guarantees] = Guarantees(
         regret="√(K d T)",
         source="Foster and Rakhlin 2020",
@@ -41,8 +44,26 @@ class InverseGapWeighting(LinearPolicy):
             allowed = "(low, high), because fast=true measures costs from the largest reward"
             raise InvalidValue(f"{self.name}: reward_range", None, allowed)
 
+    @property
+    def highest(self) -> float:
+        """The largest reward; 0 if it does not matter."""
+        return 0.0 if self.reward_range is None else self.reward_range[1]
+
+    def gamma(self, t: Any) -> Any:
+        """Return γ in round t."""
+        return self.scale * t**self.exponent
+
+    def cost(self, mu: Any) -> Any:
+        """Return the cost of an arm in units of the range, up to a constant that matters only if `fast`."""
+        cost = (self.highest - mu) / self.range_width
+        return np.maximum(cost, 0.0) if self.fast else cost
+
+    def rival_probability(self, gap: Any, least: Any, arms: Any, gamma: Any) -> Any:
+        """Return the probability of a rival, given the smallest cost (1 unless `fast`)."""
+        return least / (arms * least + gamma * gap)
+
     def _solve_scores(self, scores: LinearScores, bounds: bool) -> tuple[Floats, Floats | None]:
-        gamma = self.scale * float(scores.t) ** self.exponent
+        gamma = self.gamma(float(scores.t))
         gap, least, leads = self._costs(scores)
         log, rest = self._log_probabilities(gap, least, leads, gamma)
         if not bounds:
@@ -68,19 +89,20 @@ class InverseGapWeighting(LinearPolicy):
         """Return gaps in units of the range, the smallest cost (1 unless `fast`), and the leaders."""
         if not self.fast or self.reward_range is None:
             return scores.gap / self.range_width, 1.0, scores.leads
-        cost = np.maximum((self.reward_range[1] - scores.mu) / self.range_width, 0.0)
+        cost = self.cost(scores.mu)
         least = float(np.minimum.reduce(cost))
         leads = cost <= least + TIE
         return np.where(leads, 0.0, cost - least), least, leads
 
-    @staticmethod
     @np.errstate(divide="ignore", invalid="ignore")  # a rival has probability 0 if the smallest cost is 0
-    def _log_probabilities(gap: Floats, least: float, leads: Bools, gamma: float) -> tuple[Floats, float]:
+    def _log_probabilities(
+        self, gap: Floats, least: float, leads: Bools, gamma: float
+    ) -> tuple[Floats, float]:
         """Return log probabilities, and the probability of all leaders."""
         k, extra = gap.size, gamma * gap
         # 1 - Σ 1 / (K + γ gap) over the rivals, without cancellation: each gives up 1/K - 1 / (K + γ gap).
         given_up = np.where(leads, 1.0, extra / (k * least + extra)) / k
         rest = float(np.add.reduce(given_up))
         share = np.log(rest) - np.log(np.count_nonzero(leads))
-        log = np.where(leads, share, np.log(least / (k * least + extra)))
+        log = np.where(leads, share, np.log(self.rival_probability(gap, least, k, gamma)))
         return np.minimum(log, 0.0), rest

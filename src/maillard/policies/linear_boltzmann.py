@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -20,12 +20,18 @@ class LinearBoltzmann(LinearPolicy):
     reference: ClassVar[str] = "Sutton 1990; Cesa-Bianchi, Gentile, Lugosi and Neu 2017"
     probability_kind: ClassVar[ProbabilityKind] = "closed form"
     uses_leaders: ClassVar[bool] = False
+    uses_uncertainty: ClassVar[bool] = False
+    engine_shape: ClassVar[str | None] = "linear-softmax"
     guarantees: ClassVar[Guarantees] = linear_regret("Cesa-Bianchi, Gentile, Lugosi and Neu 2017")
 
     eta: float = real("η: inverse temperature, in units of 1 / reward", above=0, at_most=1e100)
 
+    def rival(self, gap: Any) -> Any:
+        """Return the log weight of an arm whose mu is smaller than the largest by `gap`."""
+        return -self.eta * gap
+
     def _solve_scores(self, scores: LinearScores, bounds: bool) -> tuple[Floats, Floats | None]:
-        log = self._normalise(self.eta * (scores.mu - np.maximum.reduce(scores.mu)))
+        log = self._normalise(self.rival(np.maximum.reduce(scores.mu) - scores.mu))
         if not bounds:
             return log, None
         mu, _ = scores.errors(self.centre)

@@ -19,6 +19,8 @@ class LinearEpsilonGreedy(LinearPolicy):
     formula: ClassVar[str] = "p = (1 - ε) [a leads] / (number of leaders) + ε / K"
     reference: ClassVar[str] = "Langford and Zhang 2007"
     probability_kind: ClassVar[ProbabilityKind] = "closed form"
+    uses_uncertainty: ClassVar[bool] = False
+    engine_shape: ClassVar[str | None] = "linear-greedy"
     guarantees: ClassVar[Guarantees] = linear_regret("immediate: ε T / K pulls of every arm")
 
     epsilon: float = real("ε: probability of a uniformly random choice", default=0.1, at_least=0, at_most=1)

@@ -23,6 +23,8 @@ class LinearIndexedMinimumEmpiricalDivergence(LinearNoise, LinearIndexed):
         "all models.",
     )
 
+    derived: ClassVar[tuple[str, ...]] = ("squared_width",)
+
     beta: float = real(
         "β: squared width of the confidence set; by default 2 σ²", above=0, at_most=1e100, optional=True
     )
@@ -31,7 +33,12 @@ class LinearIndexedMinimumEmpiricalDivergence(LinearNoise, LinearIndexed):
     def tie_tolerance(self) -> float:
         return TIE  # the index has no unit
 
+    @property
+    def squared_width(self) -> float:
+        """β, or its default."""
+        return 2.0 * self.sigma2 if self.beta is None else self.beta
+
     def index(self, mu: Any, s2: Any, gap: Any, t: Any) -> Any:
-        variance = (2.0 * self.sigma2 if self.beta is None else self.beta) * s2
+        variance = self.squared_width * s2
         # The largest of the negative indices. For s = 0, the logarithm alone decides: gap²/0 may be 0/0.
         return np.where(variance > 0.0, np.log(variance) - gap * gap / variance, -np.inf)

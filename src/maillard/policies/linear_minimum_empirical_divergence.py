@@ -26,6 +26,8 @@ class LinearMinimumEmpiricalDivergence(LinearNoise):
     formula: ClassVar[str] = "p ∝ q exp(-gap² / (β w²)), q = opt q* + emp [a leads] / leaders + rest / K"
     reference: ClassVar[str] = "Balagopalan and Jun 2025 (LinMED-90)"
     probability_kind: ClassVar[ProbabilityKind] = "closed form"
+    engine_shape: ClassVar[str | None] = "linear-divergence"
+    derived: ClassVar[tuple[str, ...]] = ("given_beta", "given_norm")
     guarantees: ClassVar[Guarantees] = Guarantees(
         regret="d √T",
         source="Balagopalan and Jun 2025",
@@ -50,20 +52,37 @@ class LinearMinimumEmpiricalDivergence(LinearNoise):
             allowed = f"at most {1 - self.opt:g}, so that emp + opt <= 1"
             raise InvalidValue(f"{self.name}: emp", self.emp, allowed)
 
-    def squared_radius(self, scores: LinearScores) -> float:
-        """Return β, for `theory` from the determinants of all models, also of arms that are not eligible."""
-        if self.beta != "theory":
-            return float(self.beta)
-        models = scores.models
-        size, count = models.theta.shape
-        norm = self.norm if self.norm is not None else 1.0 if models.shared else math.sqrt(count)
-        growth = models.log_determinant - count * size * math.log(self.ridge)
-        radius = math.sqrt(self.sigma2 * (max(growth, 0.0) - 2.0 * math.log(self.delta)))
-        return (radius + math.sqrt(self.ridge) * norm) ** 2
+    @property
+    def given_beta(self) -> float:
+        """β, or 0 for `theory`."""
+        return 0.0 if self.beta == "theory" else float(self.beta)
+
+    @property
+    def given_norm(self) -> float:
+        """S, or -1 for the default."""
+        return -1.0 if self.norm is None else self.norm
+
+    def squared_radius(self, growth: Any, models: Any) -> Any:
+        """Return β, for `theory` from the growth of all log determinants, also of arms not eligible."""
+        norm = np.where(self.given_norm < 0.0, np.sqrt(models), self.given_norm)
+        radius = np.sqrt(self.sigma2 * (np.maximum(growth, 0.0) - 2.0 * np.log(self.delta)))
+        theory = (radius + np.sqrt(self.ridge) * norm) ** 2
+        return np.where(self.given_beta > 0.0, self.given_beta, theory)
+
+    def exponent(self, gap: Any, variance: Any) -> Any:
+        """Return the logarithm of f for a rival."""
+        return -gap * gap / variance
+
+    def mixture(self, design: Any, leader: Any, arms: Any) -> Any:
+        """Return q, given the probabilities of an arm under q* and under the uniform choice of a leader."""
+        return self.opt * design + self.emp * leader + (1.0 - self.opt - self.emp) / arms
 
     @np.errstate(all="ignore")  # log(0) = -inf is intended
     def _solve_scores(self, scores: LinearScores, bounds: bool) -> tuple[Floats, Floats | None]:
-        variance = self.squared_radius(scores) * scores.squared_widths()
+        models = scores.models
+        size, count = models.theta.shape
+        growth = models.log_determinant - count * size * math.log(self.ridge)
+        variance = self.squared_radius(growth, float(count)) * scores.squared_widths()
         weights = self._weights(scores.gap, variance, scores)
         log = self._normalise(weights)
         if not bounds:
@@ -78,7 +97,7 @@ class LinearMinimumEmpiricalDivergence(LinearNoise):
         return log, normalised_error(log, spread(weights, corners))
 
     def _weights(self, gap: Floats, variance: Floats, scores: LinearScores) -> Floats:
-        exponent = np.where(scores.leads, 0.0, -gap * gap / variance)
+        exponent = np.where(scores.leads, 0.0, self.exponent(gap, variance))
         if scores.models.shared:
             # The design does not depend on a common factor. Without it, all rows other than 0 may underflow.
             largest = np.max(exponent, initial=-np.inf, where=scores.units.any(axis=0))
@@ -86,6 +105,5 @@ class LinearMinimumEmpiricalDivergence(LinearNoise):
         else:  # rows of different arms are orthogonal
             best = np.full(gap.size, 1.0 / gap.size)
         leaders = scores.leads / np.count_nonzero(scores.leads)
-        rest = (1.0 - self.opt - self.emp) / gap.size
-        weights: Floats = np.log(self.opt * best + self.emp * leaders + rest) + exponent
+        weights: Floats = np.log(self.mixture(best, leaders, gap.size)) + exponent
         return weights

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,6 +22,7 @@ class LinearRandomizedUCB(LinearNoise):
     reference: ClassVar[str] = "Vaswani, Mehrabian, Durand and Kveton 2020"
     probability_kind: ClassVar[ProbabilityKind] = "closed form"
     uses_leaders: ClassVar[bool] = False
+    engine_shape: ClassVar[str | None] = "linear-widths"
     guarantees: ClassVar[Guarantees] = Guarantees(
         source="Vaswani, Mehrabian, Durand and Kveton 2020",
         note="Their bound, d √T up to logarithms, is for a discrete and bounded Z times the width of OFUL.",
@@ -29,10 +30,14 @@ class LinearRandomizedUCB(LinearNoise):
 
     width: float = real("factor on the random width", default=1.0, above=0, at_most=1e100)
 
+    def slope(self, s2: Any) -> Any:
+        """Return the standard deviation of an estimate, times the width."""
+        return self.width * np.sqrt(self.sigma2 * s2)
+
     def _solve_scores(self, scores: LinearScores, bounds: bool) -> tuple[Floats, Floats | None]:
         from maillard.policies.numerics.upper_envelope import envelope_log_probabilities
 
-        slope = self.width * np.sqrt(self.sigma2 * scores.s2)
+        slope = self.slope(scores.s2)
         if not bounds:
             return envelope_log_probabilities(scores.mu, slope, scores.tolerance)
         mu, relative = scores.errors(self.centre)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -24,6 +24,7 @@ class LinearThompson(LinearNoise):
     reference: ClassVar[str] = "Agrawal and Goyal 2013; Abeille and Lazaric 2017"
     probability_kind: ClassVar[ProbabilityKind] = "quadrature"
     uses_leaders: ClassVar[bool] = False
+    engine_shape: ClassVar[str | None] = "linear-perturbed"
     guarantees: ClassVar[Guarantees] = Guarantees(
         source="Agrawal and Goyal 2013; Abeille and Lazaric 2017",
         note="Their bound, d^(3/2) √T up to logarithms, is for joint draws and a variance that grows with d.",
@@ -35,6 +36,10 @@ class LinearThompson(LinearNoise):
         default="independent",
     )  # fmt: skip
 
+    def deviation(self, s2: Any) -> Any:
+        """Return the standard deviation of a score."""
+        return np.sqrt(self.scale * self.sigma2 * s2)
+
     def _solve_scores(self, scores: LinearScores, bounds: bool) -> tuple[Floats, Floats | None]:
         if self.draws == "joint" and scores.models.shared:
             from maillard.policies.numerics.planar_thompson import joint_log_probabilities
@@ -42,7 +47,7 @@ class LinearThompson(LinearNoise):
             return joint_log_probabilities(scores, self.scale * self.sigma2, self.centre)
         from maillard.policies.numerics.independent_scores import independent_log_probabilities, sensitivity
 
-        deviation = np.sqrt(self.scale * self.sigma2 * scores.s2)
+        deviation = self.deviation(scores.s2)
         log, error = independent_log_probabilities(scores.mu, deviation)
         if not bounds:
             return log, error

@@ -15,9 +15,11 @@ import numpy as np
 
 from maillard.errors import InvalidValue
 from maillard.policies import Uniform
+from maillard.problems import ContextualProblem
 from maillard.simulation import compiling
 from maillard.simulation import policy_formulas as formulas
 from maillard.simulation.engines import direct_engines, lazy_indexed, lazy_perturbed, lazy_sampled
+from maillard.simulation.linear_shapes import compiled_shape
 from maillard.tally import Tally
 
 if TYPE_CHECKING:
@@ -49,8 +51,8 @@ class CompiledPlan(NamedTuple):
 def engines_for(plan: Plan) -> list[str]:
     """Return the engines that can run a plan, fastest first."""
     policy, problem = formulas.without_floor(plan.policy), plan.problem
-    if problem.contextual:
-        return [PLAIN]
+    if isinstance(problem, ContextualProblem):
+        return [DIRECT] * (compiled_shape(plan.policy, problem) is not None) + [PLAIN]
     shape = formulas.engine_shape(policy)
     if shape is None:
         return [PLAIN]
@@ -70,12 +72,18 @@ def compile_plan(plan: Plan, loop: Any) -> CompiledPlan:
             return plan.policy.choose(tally_of(w), rng, round=t)
 
         return plain_plan(plan, loop.build(direct_engines.begin, choose, direct_engines.update, 1))
-    constant, decaying, decay = formulas.mixed_in(plan.policy, plan.problem.arms)
-    cumulative = formulas.MixedIn(np.cumsum(constant), np.cumsum(decaying), decay)
-    if formulas.engine_shape(formulas.without_floor(plan.policy)) == "constant":
-        cumulative.constant[-1] = 1.0
+    cumulative = cumulative_mixed_in(plan.policy, plan.problem.arms)
     functions = _ENGINES[engine][formulas.engine_shape(formula_policy(plan.policy)) or ""]
     return formula_plan(plan, compiling.compile_function(loop.build, functions, loop.SIGNATURE), cumulative)
+
+
+def cumulative_mixed_in(policy: Policy, arms: int) -> formulas.MixedIn:
+    """Return the probabilities that are mixed into the policy's formulas, as loops read them."""
+    constant, decaying, decay = formulas.mixed_in(policy, arms)
+    cumulative = formulas.MixedIn(np.cumsum(constant), np.cumsum(decaying), decay)
+    if formulas.engine_shape(formulas.without_floor(policy)) == "constant":
+        cumulative.constant[-1] = 1.0
+    return cumulative
 
 
 def plain_plan(plan: Plan, run: Any) -> CompiledPlan:
@@ -114,14 +122,19 @@ def tally_of(w: Any) -> Tally:
 def raise_failure(plan: Plan, compiled: CompiledPlan, t: int, arm: int, n: Any, s: Any) -> NoReturn:
     """Raise the error that explains why an engine could not go on in round t."""
     where = f"{plan.policy.name}: arm {arm} in round {t}, after {n[arm]:g} pulls with sum {s[arm]:g}"
+    raise_formula_error(where, compiled)
+    # Raises for an invalid number.
+    formulas.without_floor(plan.policy).log_probabilities(Tally(n.astype(np.int64), s))
+    if (plan.engine or engines_for(plan)[0]) == LAZY:
+        raise InvalidValue(f"{where}: monotone", True, "False: the formula violates what monotone declares")
+    raise InvalidValue(where, math.nan, "a formula that returns a number")
+
+
+def raise_formula_error(where: str, compiled: CompiledPlan) -> None:
+    """Raise the error of a formula that runs as Python, if there is one."""
     for each in compiled.keep_alive:
         error = getattr(each, "error", None)
         if isinstance(error, Exception):
             raise InvalidValue(where, repr(error), "a formula that returns a number") from error
         if error is not None:
             raise error
-    # Raises for an invalid number.
-    formulas.without_floor(plan.policy).log_probabilities(Tally(n.astype(np.int64), s))
-    if (plan.engine or engines_for(plan)[0]) == LAZY:
-        raise InvalidValue(f"{where}: monotone", True, "False: the formula violates what monotone declares")
-    raise InvalidValue(where, math.nan, "a formula that returns a number")

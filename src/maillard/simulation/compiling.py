@@ -133,6 +133,15 @@ def rare(function: Any) -> Any:
     return function
 
 
+def reassociating(function: Any) -> Any:
+    """Mark a function whose sums may be added in any order, with fused operations, so that they vectorize.
+
+    NaN and infinity keep their meaning.
+    """
+    function.fastmath = {"reassoc", "contract"}
+    return function
+
+
 _REGISTERED: set[Any] = {call, borrowed, branch, where}  # functions with an overload
 
 
@@ -141,7 +150,8 @@ def _register(function: Any) -> None:
     if function not in _REGISTERED:
         _REGISTERED.add(function)
         # Inlining pays for functions that every round calls.
-        register_jitable(error_model="numpy", forceinline=not hasattr(function, "rare"))(function)
+        options = {"error_model": "numpy", "forceinline": not hasattr(function, "rare")}
+        register_jitable(**options, fastmath=getattr(function, "fastmath", False))(function)
 
 
 def is_foreign(function: Any) -> bool:
@@ -174,7 +184,8 @@ def _fingerprint(*functions: Any) -> int:
     for how in (compile_function.__wrapped__, _register, _compile_formula):  # how functions are compiled
         _digest_code(digest, how.__code__)
     for each in _reached(functions, set()):
-        digest.update(f"{each.__qualname__} {hasattr(each, 'rare')}".encode())
+        marks = hasattr(each, "rare"), sorted(getattr(each, "fastmath", ()))
+        digest.update(f"{each.__qualname__} {marks}".encode())
         _digest_code(digest, each.__code__)
         digest.update(repr((each.__defaults__, each.__kwdefaults__)).encode())
         for name in _names(each.__code__):
@@ -210,6 +221,9 @@ def parameters_of(policy: Any) -> np.ndarray:
 def numbers_of(policy: Any) -> dict[str, Any]:
     """Return the numbers that a policy's formulas use, by name."""
     values = {name: getattr(policy, name) for name, _, _ in policy.parameters()}
+    values.pop("reward_range", None)  # a pair; formulas use what is derived from it
+    derived = {name: getattr(policy, name) for name in policy.derived}
+    values |= {name: value for name, value in derived.items() if isinstance(value, float)}
     return {"pad": 0.0} | {name: value for name, value in values.items() if not isinstance(value, str | bool)}
 
 
@@ -217,7 +231,8 @@ def others_of(policy: Any) -> dict[str, Any]:
     """Return what formulas use besides numbers, in a fixed count: flags and derived properties."""
     flags = {name: getattr(policy, name) for name, _, _ in policy.parameters()}
     used = {name: value for name, value in flags.items() if isinstance(value, bool)}
-    used |= {name: getattr(policy, name) for name in policy.derived}
+    derived = {name: getattr(policy, name) for name in policy.derived}
+    used |= {name: value for name, value in derived.items() if not isinstance(value, float)}
     return used | {f"spare{place}": 0.0 for place in range(_MAX_OTHERS - len(used))}
 
 

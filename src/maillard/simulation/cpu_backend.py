@@ -15,6 +15,7 @@ from maillard.problems import ContextualProblem, Custom, Problem, codes
 from maillard.simulation import compiling
 from maillard.simulation.backends import CPU, Stopped, TrialBatch
 from maillard.simulation.compiled_plans import CompiledPlan, compile_plan, engines_for, raise_failure
+from maillard.simulation.context_plans import compile_context_plan
 from maillard.simulation.context_trials import run_context_trials
 from maillard.simulation.engines import trial_loop
 from maillard.simulation.random_streams import policy_key, trial_bit_generator
@@ -38,7 +39,9 @@ def check(plan: Plan) -> None:
 
 def prepare(plan: Plan) -> None:
     """Compile the plan, or load it from the cache: seconds the first time on a machine, then milliseconds."""
-    if not plan.problem.contextual:
+    if isinstance(plan.problem, ContextualProblem):
+        compile_context_plan(plan, plan.problem)
+    else:
         _compiled(plan)
 
 

@@ -19,6 +19,14 @@ FORMULAS: dict[str, list[tuple[str, int, int]]] = {
     "pooled": [("pooled_index", 5, -1), ("pooling", 0, -1)],
     "listed": [("index", 5, -1)],
     "perturbed": [("score", 2, 0), ("score", 2, 1)],
+    "linear-sampled": [("leader", 2, -1), ("rival", 3, -1)],
+    "linear-softmax": [("rival", 1, -1)],
+    "linear-indexed": [("index", 4, -1)],
+    "linear-greedy": [],
+    "linear-perturbed": [("deviation", 1, -1)],
+    "linear-widths": [("slope", 1, -1)],
+    "linear-gaps": [("cost", 1, -1), ("gamma", 1, -1), ("rival_probability", 4, -1)],
+    "linear-divergence": [("squared_radius", 2, -1), ("exponent", 2, -1), ("mixture", 3, -1)],
     "binomial": [*(("binomial", 3, part) for part in range(4)), ("rounds_up", 1, -1)],
 }
 

@@ -35,6 +35,7 @@ class LinearPolicy(Policy):
     has_prior: ClassVar[bool] = True
     range_width: ClassVar[float]  # of each instance: the width of the reward range; 1 if it is not declared
     uses_leaders: ClassVar[bool] = True  # without a bound on errors if rounding may decide who leads
+    uses_uncertainty: ClassVar[bool] = True  # the distribution depends on s2, not only on mu
 
     ridge: float = real("λ: weight of the prior, V = λ I + G", default=1.0, above=0, at_most=1e100)
     centre: float = real(
@@ -129,6 +130,7 @@ class LinearSampled(LinearPolicy):
     """
 
     probability_kind: ClassVar[ProbabilityKind] = "closed form"
+    engine_shape: ClassVar[str | None] = "linear-sampled"
 
     def leader(self, s2: Any, t: Any) -> Any:
         """Return the log weight of a leader whose estimate has the squared norm s2, in round t."""
@@ -167,6 +169,7 @@ class LinearIndexed(LinearPolicy):
     """
 
     probability_kind: ClassVar[ProbabilityKind] = "deterministic"
+    engine_shape: ClassVar[str | None] = "linear-indexed"
 
     def index(self, mu: Any, s2: Any, gap: Any, t: Any) -> Any:
         """Return the index of an arm with this estimate, squared norm and gap, in round t."""

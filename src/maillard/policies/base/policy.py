@@ -27,6 +27,7 @@ _FORMULAS = {"leader", "rival", "estimate", "index", "divergence", "upper"}
 _DISTRIBUTION_METHODS = {
     "choose", "probabilities", "log_probabilities", "distribution", "indices",
     "_solve", "_solve_arms", "_check_use", "_weights", "_ties", "_win",
+    "models", "_solve_scores", "_normalise", "_costs", "_log_probabilities",
 }  # fmt: skip
 # Bound on the relative rounding error of a closed form: a few operations, and a divergence that loses a
 # factor 40.

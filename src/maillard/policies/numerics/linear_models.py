@@ -102,6 +102,11 @@ def _factor(
     lower = factors[:size]
     pivots = lower.diagonal().T
     if not (pivots * pivots > MIN_PIVOT * diagonal).all():
-        allowed = "a larger number: features are so collinear that V = ridge I + G is singular in float64"
-        raise InvalidValue("ridge", ridge, allowed)
+        raise singular_model(ridge)
     return lower, backward(lower, factors[size])
+
+
+def singular_model(ridge: float) -> InvalidValue:
+    """Return the error for a model that cannot be factored."""
+    allowed = "a larger number: features are so collinear that V = ridge I + G is singular in float64"
+    return InvalidValue("ridge", ridge, allowed)

@@ -127,15 +127,19 @@ def choose_arm(
     choose: Any, f: Any, w: Any, arms: int, constant: Any, decaying: Any, decay: float, t: int, rng: Any
 ) -> int:
     """Choose an arm from the decaying probabilities, else from the constant ones, else by the policy."""
+    arm = sample_mixed_in(constant, decaying, decay, t, rng)
+    return arm if arm >= 0 else choose(f, w, arms, t, rng)
+
+
+def sample_mixed_in(constant: Any, decaying: Any, decay: float, t: int, rng: Any) -> int:
+    """Sample an arm from the decaying probabilities, else from the constant ones; else return -1."""
     if decaying.size:
         arm = arm_at(decaying, rng.random() * float(t) ** decay)
         if arm >= 0:
             return arm
     if constant.size:
-        arm = arm_at(constant, rng.random())
-        if arm >= 0:
-            return arm
-    return choose(f, w, arms, t, rng)
+        return arm_at(constant, rng.random())
+    return -1
 
 
 def arm_at(cumulative: Any, position: float) -> int:

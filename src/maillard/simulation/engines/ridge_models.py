@@ -1,0 +1,145 @@
+"""Ridge regressions that are updated in every round: estimates, uncertainties and rank-one updates.
+
+Inverses of V = ridge I + G follow the Sherman-Morrison formula. After a number of updates they are computed
+anew from G, so that rounding errors do not grow. Matrices are flat: a row of d * d numbers for each model.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from maillard.policies.numerics.linear_models import MIN_PIVOT
+from maillard.simulation.compiling import rare, reassociating
+
+# Numbers of a linear policy: the estimate without data, the weight of the prior, the tolerances of ties
+# between estimates and between indices, the number of updates between two factorizations; whether the policy
+# uses s2 and determinants, whether the arms share a model; the unit of costs (0: the smallest cost).
+CENTRE, RIDGE, TOLERANCE, INDEX_TOLERANCE, INTERVAL, USES_S2, USES_GROWTH, IS_SHARED, COST_UNIT = range(9)
+# Rows of the table of scores.
+MU, S2, SCORE = range(3)
+_TINY_RIDGE = 2.0**-20  # below it, one update loses too many digits
+_INTERVAL = 512
+
+
+def refactor_interval(ridge: float) -> int:
+    """Return after how many updates of a model its inverse is computed anew."""
+    return _INTERVAL if ridge >= _TINY_RIDGE else 1
+
+
+@reassociating
+def dot(a: Any, b: Any) -> float:
+    """Return the sum of products."""
+    total = 0.0
+    for i in range(a.size):
+        total += a[i] * b[i]
+    return total
+
+
+@reassociating
+def quadratic_forms(inverses: Any, x: Any, products: Any, out: Any) -> None:
+    """Compute x' A x for each matrix A; `products` has room for the products of two features."""
+    d = x.size
+    for i in range(d):
+        for j in range(d):
+            products[i * d + j] = x[i] * x[j]
+    for arm in range(inverses.shape[0]):
+        total = 0.0
+        for k in range(d * d):
+            total += inverses[arm, k] * products[k]
+        out[arm] = total
+
+
+@reassociating
+def quadratic_form(inverse: Any, x: Any) -> float:
+    """Return x' A x."""
+    d, total = x.size, 0.0
+    for i in range(d):
+        y = 0.0
+        for j in range(d):
+            y += inverse[i * d + j] * x[j]
+        total += x[i] * y
+    return total
+
+
+@reassociating
+def multiply(inverse: Any, x: Any, out: Any) -> None:
+    """Compute A x."""
+    d = x.size
+    for i in range(d):
+        total = 0.0
+        for j in range(d):
+            total += inverse[i * d + j] * x[j]
+        out[i] = total
+
+
+def compute_scores(g: Any, w: Any, arms: int, x: Any, inverse: Any, theta: Any, products: Any) -> None:
+    """Compute mu of every arm, and s2 if the policy uses it. x has one row, or one row per arm."""
+    if g[IS_SHARED] > 0.0:
+        for arm in range(arms):
+            w[MU, arm] = g[CENTRE] + dot(x[arm], theta[0])
+            if g[USES_S2] > 0.0:
+                w[S2, arm] = max(quadratic_form(inverse[0], x[arm]), 0.0)
+    else:
+        for arm in range(arms):
+            w[MU, arm] = g[CENTRE] + dot(x[0], theta[arm])
+        if g[USES_S2] > 0.0:
+            quadratic_forms(inverse, x[0], products, w[S2])
+            for arm in range(arms):
+                w[S2, arm] = max(w[S2, arm], 0.0)
+
+
+@reassociating
+def update_model(x: Any, error: float, inverse: Any, gram: Any, theta: Any, sums: Any, u: Any) -> float:
+    """Add a reward, less the centre, to one model and return the s2 before; `u` has room for d numbers."""
+    d = x.size
+    multiply(inverse, x, u)
+    s2 = 0.0
+    for i in range(d):
+        s2 += x[i] * u[i]
+        sums[i] += error * x[i]
+    step = (error - dot(x, theta)) / (1.0 + s2)
+    for i in range(d):
+        theta[i] += step * u[i]
+        scaled, xi = u[i] / (1.0 + s2), x[i]
+        for j in range(d):
+            inverse[i * d + j] -= scaled * u[j]
+            gram[i * d + j] += xi * x[j]
+    return s2
+
+
+@rare
+def refactor(ridge: float, inverse: Any, gram: Any, theta: Any, sums: Any) -> bool:
+    """Compute the inverse and the coefficients of a model anew; False if V is singular in floating point."""
+    d = theta.size
+    lower = np.zeros((d, d))
+    for j in range(d):
+        diagonal = gram[j * d + j] + ridge
+        pivot = diagonal
+        for k in range(j):
+            pivot -= lower[j, k] * lower[j, k]
+        if not pivot > MIN_PIVOT * diagonal:
+            return False
+        lower[j, j] = np.sqrt(pivot)
+        for i in range(j + 1, d):
+            total = gram[i * d + j]
+            for k in range(j):
+                total -= lower[i, k] * lower[j, k]
+            lower[i, j] = total / lower[j, j]
+    columns = np.zeros((d, d))  # L^-1
+    for j in range(d):
+        columns[j, j] = 1.0 / lower[j, j]
+        for i in range(j + 1, d):
+            total = 0.0
+            for k in range(j, i):
+                total -= lower[i, k] * columns[k, j]
+            columns[i, j] = total / lower[i, i]
+    for i in range(d):
+        for j in range(i + 1):
+            total = 0.0
+            for k in range(i, d):
+                total += columns[k, i] * columns[k, j]
+            inverse[i * d + j] = inverse[j * d + i] = total
+    multiply(inverse, sums, theta)
+    return True
