@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from maillard.policies.base import Guarantees, LinearIndexed, LinearNoise, real
+from maillard.policies.numerics.elementwise import where
 from maillard.policies.numerics.linear_scores import TIE
 
 
@@ -41,4 +42,4 @@ class LinearIndexedMinimumEmpiricalDivergence(LinearNoise, LinearIndexed):
     def index(self, mu: Any, s2: Any, gap: Any, t: Any) -> Any:
         variance = self.squared_width * s2
         # The largest of the negative indices. For s = 0, the logarithm alone decides: gap²/0 may be 0/0.
-        return np.where(variance > 0.0, np.log(variance) - gap * gap / variance, -np.inf)
+        return where(variance > 0.0, np.log(variance) - gap * gap / variance, -np.inf)

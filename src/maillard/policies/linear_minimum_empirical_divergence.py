@@ -12,6 +12,7 @@ from maillard.errors import InvalidValue
 from maillard.feature_grid import STEPS
 from maillard.policies.base import Guarantees, LinearNoise, ProbabilityKind, real
 from maillard.policies.base.linear_policy import normalised_error, spread
+from maillard.policies.numerics.elementwise import where
 from maillard.policies.numerics.linear_scores import LinearScores
 from maillard.policies.numerics.optimal_design import design
 
@@ -64,10 +65,10 @@ class LinearMinimumEmpiricalDivergence(LinearNoise):
 
     def squared_radius(self, growth: Any, models: Any) -> Any:
         """Return β, for `theory` from the growth of all log determinants, also of arms not eligible."""
-        norm = np.where(self.given_norm < 0.0, np.sqrt(models), self.given_norm)
+        norm = where(self.given_norm < 0.0, np.sqrt(models), self.given_norm)
         radius = np.sqrt(self.sigma2 * (np.maximum(growth, 0.0) - 2.0 * np.log(self.delta)))
         theory = (radius + np.sqrt(self.ridge) * norm) ** 2
-        return np.where(self.given_beta > 0.0, self.given_beta, theory)
+        return where(self.given_beta > 0.0, self.given_beta, theory)
 
     def exponent(self, gap: Any, variance: Any) -> Any:
         """Return the logarithm of f for a rival."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from maillard.errors import InvalidValue
-from maillard.policies import LinearIndexed, LinearPolicy
+from maillard.policies import LinearIndexed
 from maillard.policies.numerics.linear_models import singular_model
 from maillard.policies.numerics.linear_scores import TIE
 from maillard.policies.segmented_policy import SegmentedPolicy
@@ -58,14 +58,12 @@ def _linear_engine(plan: Plan, problem: ContextualProblem, shape: str) -> Contex
     g = _numbers(policy_formulas.without_floor(plan.policy), problem)
 
     def new_state() -> tuple[Any, ...]:
-        inverse = np.zeros((models, d * d))
-        inverse[:, :: d + 1] = 1.0 / g[ridge_models.RIDGE]
+        inverse = np.broadcast_to(np.eye(d) / g[ridge_models.RIDGE], (models, d, d)).copy()
+        flat_inverse, gram = inverse.reshape(models, d * d), np.zeros((models, d * d))
+        theta, sums = np.zeros((models, d)), np.zeros((models, d))
         left = np.full(models, int(g[ridge_models.INTERVAL]))
-        zeros = np.zeros
-        return (
-            g, zeros((3, arms)), inverse, zeros((models, d * d)), zeros((models, d)), zeros((models, d)), left,
-            zeros(1), zeros((2, d * d)),
-        )  # fmt: skip
+        scores, growth, products, u = np.zeros((4, arms)), np.zeros(1), np.zeros(d * d), np.zeros(d)
+        return g, scores, inverse, flat_inverse, gram, theta, sums, left, growth, products, u
 
     def contexts(block: ContextBlock) -> tuple[Any, ...]:
         rows = block.rows if problem.shared else block.rows[:, np.newaxis]

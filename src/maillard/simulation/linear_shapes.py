@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def segment_policy(policy: Policy) -> Policy:
-    """Return the policy of every segment; a policy that ignores the context has one segment for all rounds."""
+    """Return the policy of every segment; one that ignores the context has one segment for all rounds."""
     inner = without_floor(policy)
     return inner.policy if isinstance(inner, SegmentedPolicy) else policy
 

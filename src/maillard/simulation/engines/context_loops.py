@@ -20,7 +20,10 @@ from maillard.simulation.engines.ridge_models import (
     IS_SHARED,
     RIDGE,
     USES_GROWTH,
-    compute_scores,
+    USES_S2,
+    compute_estimates,
+    compute_uncertainties,
+    multiply_features,
     refactor,
     update_model,
 )
@@ -60,13 +63,15 @@ _LINEAR_SIGNATURE = _I8(
     *_POLICY,
     NUMBERS,  # g: the numbers of a linear policy
     TABLE,  # w: the table of scores
-    TABLE,  # inverses, one row per model
+    _ROWS,  # inverses, one matrix per model
+    TABLE,  # the same as flat rows
     TABLE,  # Gram matrices
     TABLE,  # coefficients
     TABLE,  # sums of (reward - centre) x
     PLACES,  # updates of each model until it is factored anew
     NUMBERS,  # the growth of all ln det V
-    TABLE,  # scratch: d * d numbers, and d numbers
+    NUMBERS,  # scratch: d * d numbers
+    NUMBERS,  # scratch: d numbers
     _ROWS,  # feature rows: contexts x (1 or arms) x features
     PLACES,  # the context of each round
     *_BLOCK,
@@ -93,22 +98,26 @@ def build_linear(choose: Any, fingerprint: int) -> Any:
     """Return the loop of linear policies around a function that chooses an arm."""
 
     def run(  # type: ignore[no-untyped-def]
-        f, constant, decaying, decay, forced, g, w, inverse, gram, theta, sums, left, growth, scratch, rows,
-        row, mean, means, best, code, first, second, values, ends, progress, lost, checkpoints, regret, pulls,
-        rng,
+        f, constant, decaying, decay, forced, g, w, inverse, flat_inverse, gram, theta, sums, left, growth,
+        products, u, rows, row, mean, means, best, code, first, second, values, ends, progress, lost,
+        checkpoints, regret, pulls, rng,
     ):  # fmt: skip
         arms, t, place, total = means.shape[1], progress[ROUND], progress[PLACE], lost[0] + fingerprint * 0
         f, g, w, rows, rng = borrowed(f), borrowed(g), borrowed(w), borrowed(rows), borrowed(rng)
-        inverse, gram, theta = borrowed(inverse), borrowed(gram), borrowed(theta)
-        sums, scratch, constant = borrowed(sums), borrowed(scratch), borrowed(constant)
+        inverse, flat_inverse, gram = borrowed(inverse), borrowed(flat_inverse), borrowed(gram)
+        theta, sums, products, u = borrowed(theta), borrowed(sums), borrowed(products), borrowed(u)
+        constant, shared, uses_s2 = borrowed(constant), g[IS_SHARED] > 0.0, g[USES_S2] > 0.0
         decaying, first, second = borrowed(decaying), borrowed(first), borrowed(second)
         values, ends = borrowed(values), borrowed(ends)
         for i in range(row.size):
             t += 1
             x = rows[row[i]]
-            arm = sample_mixed_in(constant, decaying, decay, t, rng)
+            arm, multiplied = sample_mixed_in(constant, decaying, decay, t, rng), False
             if arm < 0:
-                compute_scores(g, w, arms, x, inverse, theta, scratch[0])
+                compute_estimates(g, w, arms, x, theta)
+                if uses_s2:
+                    compute_uncertainties(g, w, arms, x, inverse, flat_inverse, products)
+                multiplied = uses_s2 and not shared
                 arm = choose(f, g, w, arms, t, rng, x, inverse, growth[0])
                 if arm < 0:
                     progress[ROUND], progress[ARM] = t, -1 - arm
@@ -116,9 +125,18 @@ def build_linear(choose: Any, fingerprint: int) -> Any:
             reward = sample_reward(code, 0, first, second, values, ends, mean[i] * arms + arm, rng)
             pulls[arm] += 1
             total += best[mean[i]] - means[mean[i], arm]
-            model, own = (0, arm) if g[IS_SHARED] > 0.0 else (arm, 0)
+            model, own = (0, arm) if shared else (arm, 0)
+            if not multiplied:
+                multiply_features(x[own], products)
             s2 = update_model(
-                x[own], reward - g[CENTRE], inverse[model], gram[model], theta[model], sums[model], scratch[1]
+                x[own],
+                reward - g[CENTRE],
+                inverse[model],
+                gram[model],
+                products,
+                theta[model],
+                sums[model],
+                u,
             )
             if g[USES_GROWTH] > 0.0:
                 growth[0] += np.log1p(s2)

@@ -14,6 +14,7 @@ import numpy as np
 from maillard.policies.numerics.linear_scores import TIE
 from maillard.simulation.compiling import call, rare
 from maillard.simulation.engines.ridge_models import (
+    BOUND,
     COST_UNIT,
     INDEX_TOLERANCE,
     MU,
@@ -143,7 +144,7 @@ def choose_divergence(
         if w[MU, arm] >= best - g[TOLERANCE]:
             leaders += 1
             widest = max(widest, w[S2, arm])
-    beta = call(f[1], f[0], growth, float(arms), 0.0, 0.0, 0.0)
+    beta, total = call(f[1], f[0], growth, float(arms), 0.0, 0.0, 0.0), 0.0
     for arm in range(arms):
         gap, lead, exponent = best - w[MU, arm], 1.0 / leaders, 0.0
         if gap > g[TOLERANCE]:
@@ -152,7 +153,8 @@ def choose_divergence(
         w[SCORE, arm] = share * np.exp(exponent)
         if not w[SCORE, arm] < np.inf:
             return -1 - arm
-    return sample_by_weight(w, arms, rng)
+        total += w[SCORE, arm]
+    return sample_by_weight(w, SCORE, arms, total, rng)
 
 
 def largest(w: Any, row: int, arms: int) -> float:
@@ -176,42 +178,50 @@ def choose_largest(w: Any, row: int, arms: int, tolerance: float, rng: Any) -> i
 
 
 def sample_by_log_weight(w: Any, arms: int, top: float, rng: Any) -> int:
-    """Sample an arm with probability proportional to exp(score); `top` is the largest score."""
-    for arm in range(arms):
-        w[SCORE, arm] = np.exp(w[SCORE, arm] - top)
-    return sample_by_weight(w, arms, rng)
+    """Sample an arm with probability proportional to exp(score); `top` is the largest score.
 
-
-def sample_by_weight(w: Any, arms: int, rng: Any) -> int:
-    """Sample an arm with probability proportional to its score."""
+    An exponential takes longer than the rest of an arm's round. So the arm is sampled from upper bounds of
+    the weights, 1 / (1 + y + ... + y^4 / 24) for exp(-y), and accepted with probability weight / bound.
+    """
+    if not top > -np.inf:
+        return -1
     total = 0.0
     for arm in range(arms):
-        total += w[SCORE, arm]
-    if not total > 0.0:
-        return -1
+        y = top - w[SCORE, arm]
+        w[BOUND, arm] = 1.0 / (1.0 + y * (1.0 + y * (1.0 / 2.0 + y * (1.0 / 6.0 + y / 24.0))))
+        total += w[BOUND, arm]
+    while True:
+        arm = sample_by_weight(w, BOUND, arms, total, rng)
+        y = top - w[SCORE, arm]
+        if y == 0.0 or rng.random() * w[BOUND, arm] < np.exp(-y):
+            return arm
+
+
+def sample_by_weight(w: Any, row: int, arms: int, total: float, rng: Any) -> int:
+    """Sample an arm with probability proportional to the numbers in a row, which add up to `total`."""
     u, last = rng.random() * total, 0
     for arm in range(arms):
-        u -= w[SCORE, arm]
+        u -= w[row, arm]
         if u < 0.0:
             return arm
-        if w[SCORE, arm] > 0.0:
+        if w[row, arm] > 0.0:
             last = arm
     return last
 
 
 @rare
 def sample_normal_vector(inverse: Any, d: int, rng: Any) -> Any:
-    """Sample from N(0, A), given the matrix A as a flat array, by its Cholesky factor."""
+    """Sample from N(0, A) by the Cholesky factor of A."""
     lower, out = np.zeros((d, d)), np.zeros(d)
     for j in range(d):
-        pivot = inverse[j * d + j]
+        pivot = inverse[j, j]
         for k in range(j):
             pivot -= lower[j, k] * lower[j, k]
         lower[j, j] = np.sqrt(max(pivot, 0.0))
         z = rng.standard_normal()
         out[j] += lower[j, j] * z
         for i in range(j + 1, d):
-            total = inverse[i * d + j]
+            total = inverse[i, j]
             for k in range(j):
                 total -= lower[i, k] * lower[j, k]
             lower[i, j] = total / lower[j, j] if lower[j, j] > 0.0 else 0.0

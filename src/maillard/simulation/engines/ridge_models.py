@@ -1,7 +1,8 @@
 """Ridge regressions that are updated in every round: estimates, uncertainties and rank-one updates.
 
 Inverses of V = ridge I + G follow the Sherman-Morrison formula. After a number of updates they are computed
-anew from G, so that rounding errors do not grow. Matrices are flat: a row of d * d numbers for each model.
+anew from G, so that rounding errors do not grow. Loops over flat matrices vectorize for few features, too, so
+inverses are passed both as matrices and as flat rows of the same memory.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from maillard.simulation.compiling import rare, reassociating
 # uses s2 and determinants, whether the arms share a model; the unit of costs (0: the smallest cost).
 CENTRE, RIDGE, TOLERANCE, INDEX_TOLERANCE, INTERVAL, USES_S2, USES_GROWTH, IS_SHARED, COST_UNIT = range(9)
 # Rows of the table of scores.
-MU, S2, SCORE = range(3)
+MU, S2, SCORE, BOUND = range(4)
 _TINY_RIDGE = 2.0**-20  # below it, one update loses too many digits
 _INTERVAL = 512
 
@@ -38,27 +39,32 @@ def dot(a: Any, b: Any) -> float:
 
 
 @reassociating
-def quadratic_forms(inverses: Any, x: Any, products: Any, out: Any) -> None:
-    """Compute x' A x for each matrix A; `products` has room for the products of two features."""
+def multiply_features(x: Any, out: Any) -> None:
+    """Compute the product of every two features, x x', as a flat array."""
     d = x.size
     for i in range(d):
         for j in range(d):
-            products[i * d + j] = x[i] * x[j]
-    for arm in range(inverses.shape[0]):
+            out[i * d + j] = x[i] * x[j]
+
+
+@reassociating
+def quadratic_forms(flat_inverses: Any, products: Any, out: Any) -> None:
+    """Compute x' A x for each matrix A, given the products of every two features."""
+    for arm in range(flat_inverses.shape[0]):
         total = 0.0
-        for k in range(d * d):
-            total += inverses[arm, k] * products[k]
+        for k in range(products.size):
+            total += flat_inverses[arm, k] * products[k]
         out[arm] = total
 
 
 @reassociating
 def quadratic_form(inverse: Any, x: Any) -> float:
     """Return x' A x."""
-    d, total = x.size, 0.0
-    for i in range(d):
+    total = 0.0
+    for i in range(x.size):
         y = 0.0
-        for j in range(d):
-            y += inverse[i * d + j] * x[j]
+        for j in range(x.size):
+            y += inverse[i, j] * x[j]
         total += x[i] * y
     return total
 
@@ -66,47 +72,57 @@ def quadratic_form(inverse: Any, x: Any) -> float:
 @reassociating
 def multiply(inverse: Any, x: Any, out: Any) -> None:
     """Compute A x."""
-    d = x.size
-    for i in range(d):
+    for i in range(x.size):
         total = 0.0
-        for j in range(d):
-            total += inverse[i * d + j] * x[j]
+        for j in range(x.size):
+            total += inverse[i, j] * x[j]
         out[i] = total
 
 
-def compute_scores(g: Any, w: Any, arms: int, x: Any, inverse: Any, theta: Any, products: Any) -> None:
-    """Compute mu of every arm, and s2 if the policy uses it. x has one row, or one row per arm."""
+def compute_estimates(g: Any, w: Any, arms: int, x: Any, theta: Any) -> None:
+    """Compute mu of every arm. x has one row, or one row per arm if the arms share a model."""
+    for arm in range(arms):
+        if g[IS_SHARED] > 0.0:
+            w[MU, arm] = g[CENTRE] + dot(x[arm], theta[0])
+        else:
+            w[MU, arm] = g[CENTRE] + dot(x[0], theta[arm])
+
+
+def compute_uncertainties(
+    g: Any, w: Any, arms: int, x: Any, inverse: Any, flat_inverse: Any, products: Any
+) -> None:
+    """Compute s2 of every arm; a disjoint model leaves the products of every two features behind."""
     if g[IS_SHARED] > 0.0:
         for arm in range(arms):
-            w[MU, arm] = g[CENTRE] + dot(x[arm], theta[0])
-            if g[USES_S2] > 0.0:
-                w[S2, arm] = max(quadratic_form(inverse[0], x[arm]), 0.0)
+            w[S2, arm] = quadratic_form(inverse[0], x[arm])
     else:
-        for arm in range(arms):
-            w[MU, arm] = g[CENTRE] + dot(x[0], theta[arm])
-        if g[USES_S2] > 0.0:
-            quadratic_forms(inverse, x[0], products, w[S2])
-            for arm in range(arms):
-                w[S2, arm] = max(w[S2, arm], 0.0)
+        multiply_features(x[0], products)
+        quadratic_forms(flat_inverse, products, w[S2])
+    for arm in range(arms):
+        w[S2, arm] = max(w[S2, arm], 0.0)  # rounding may make it negative
 
 
 @reassociating
-def update_model(x: Any, error: float, inverse: Any, gram: Any, theta: Any, sums: Any, u: Any) -> float:
-    """Add a reward, less the centre, to one model and return the s2 before; `u` has room for d numbers."""
-    d = x.size
+def update_model(
+    x: Any, error: float, inverse: Any, gram: Any, products: Any, theta: Any, sums: Any, u: Any
+) -> float:
+    """Add a reward, less the centre, to one model and return the s2 before.
+
+    `products` has the products of every two features of x, and `u` has room for d numbers.
+    """
     multiply(inverse, x, u)
-    s2 = 0.0
-    for i in range(d):
-        s2 += x[i] * u[i]
-        sums[i] += error * x[i]
-    step = (error - dot(x, theta)) / (1.0 + s2)
-    for i in range(d):
+    factor = 1.0 / (1.0 + dot(x, u))
+    step = factor * (error - dot(x, theta))
+    for i in range(x.size):
         theta[i] += step * u[i]
-        scaled, xi = u[i] / (1.0 + s2), x[i]
-        for j in range(d):
-            inverse[i * d + j] -= scaled * u[j]
-            gram[i * d + j] += xi * x[j]
-    return s2
+        sums[i] += error * x[i]
+    for i in range(x.size):
+        scaled = factor * u[i]
+        for j in range(x.size):
+            inverse[i, j] -= scaled * u[j]
+    for k in range(products.size):
+        gram[k] += products[k]
+    return 1.0 / factor - 1.0
 
 
 @rare
@@ -140,6 +156,6 @@ def refactor(ridge: float, inverse: Any, gram: Any, theta: Any, sums: Any) -> bo
             total = 0.0
             for k in range(i, d):
                 total += columns[k, i] * columns[k, j]
-            inverse[i * d + j] = inverse[j * d + i] = total
+            inverse[i, j] = inverse[j, i] = total
     multiply(inverse, sums, theta)
     return True
