@@ -8,7 +8,7 @@ from maillard.array_types import Floats, Ints
 from maillard.policies.numerics.linear_scores import TIE
 from maillard.policies.numerics.triangular import cholesky, forward, sum_in_order
 
-_NEGLIGIBLE = 1e-12  # rows whose residual is smaller, relative to the longest row, add nothing to the rank
+NEGLIGIBLE = 1e-12  # rows whose residual is smaller, relative to the longest row, add nothing to the rank
 
 
 def design(rows: Floats) -> Floats:
@@ -68,7 +68,7 @@ def _orthogonal_coordinates(rows: Floats) -> tuple[Floats, Ints]:
     basis: list[int] = []
     while len(basis) < min(rows.shape):
         largest = np.maximum.reduce(norms)
-        if not largest > _NEGLIGIBLE * longest:
+        if not largest > NEGLIGIBLE * longest:
             break
         row = int(np.argmax(norms >= largest - TIE * longest))
         direction = residual[:, row] / np.sqrt(norms[row])
