@@ -1,4 +1,4 @@
-"""The compiled engine of LinMED on shared models: the same design, and choices from the policy's distribution."""
+"""The compiled engine of LinMED on shared models has the design and the distribution of the policy."""
 
 from __future__ import annotations
 
