@@ -9,8 +9,13 @@ A policy's formula reaches an engine as an address. Every formula becomes a C fu
 
     double formula(const double *parameters, double, double, double, double, double)
 
-so that an engine is compiled once for all policies. A formula that numba cannot compile becomes a callback
-into Python with the same signature: slow, but the same engine runs it.
+so that an engine is compiled once for all policies. Engines that evaluate a formula for all arms in a round
+call it once, as
+
+    void formula(const double *parameters, double *a, double *b, double *c, double t, long arms, double *out)
+
+where all arguments of the formula but the last, t, have one number per arm. A formula that numba cannot
+compile becomes a callback into Python with the same signature: slow, but the same engine runs it.
 """
 
 from __future__ import annotations
@@ -34,12 +39,16 @@ from numba.core import cgutils
 from numba.extending import intrinsic, overload, register_jitable
 
 from maillard.policies.numerics.elementwise import branch, where
+from maillard.simulation.policy_formulas import ALL_ARMS
 
 _F8 = types.float64
 _FORMULA = _F8(types.CPointer(_F8), _F8, _F8, _F8, _F8, _F8)
+_ARRAY_FORMULA = types.void(*[types.CPointer(_F8)] * 4, _F8, types.int64, types.CPointer(_F8))
 # The types of the arrays that compiled loops take.
 NUMBERS, PLACES, TABLE = types.Array(_F8, 1, "C"), types.Array(types.int64, 1, "C"), types.Array(_F8, 2, "C")
 C_FORMULA = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_void_p, *[ctypes.c_double] * 5)
+_POINTER = ctypes.POINTER(ctypes.c_double)
+_C_ARRAY_FORMULA = ctypes.CFUNCTYPE(None, *[_POINTER] * 4, ctypes.c_double, ctypes.c_int64, _POINTER)
 
 
 class SlowFormula(UserWarning):
@@ -66,6 +75,28 @@ def _call_address(_typing: Any, address: Any, parameters: Any, a: Any, b: Any, c
 # Numba compares the two.
 def _overload_call(address, parameters, a, b, c, d, e):  # type: ignore[no-untyped-def]
     return lambda address, parameters, a, b, c, d, e: _call_address(address, parameters, a, b, c, d, e)  # noqa: PLW0108
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def call_for_arms(
+    _typing: Any, address: Any, parameters: Any, a: Any, b: Any, c: Any, t: Any, arms: Any, out: Any
+) -> Any:
+    """Evaluate the formula at an address for all arms; arrays are given by their addresses."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        double = ir.DoubleType()
+        pointer = double.as_pointer()
+        kinds = [*[pointer] * 4, double, ir.IntType(64), pointer]
+        target = builder.inttoptr(arguments[0], ir.FunctionType(ir.VoidType(), kinds).as_pointer())
+        given = [
+            builder.inttoptr(value, kind) if kind == pointer else value
+            for value, kind in zip(arguments[1:], kinds, strict=True)
+        ]
+        builder.call(target, given)
+        return _context.get_dummy_value()
+
+    whole = types.int64
+    return types.void(whole, whole, whole, whole, whole, _F8, whole, whole), generate
 
 
 def borrowed(array: Any) -> Any:
@@ -266,6 +297,26 @@ def adapt_formula(policy: Any, name: str, arity: int, part: int, fingerprint: in
     return adapted
 
 
+def adapt_formula_for_arms(policy: Any, name: str, arity: int, fingerprint: int) -> Any:
+    """Return a formula as a function of addresses of arrays; the last argument is one number for all arms."""
+    formula, fields, others = getattr(type(policy), name), numbers_of(policy), others_of(policy)
+    cls, count = stand_in((*fields, *others)), len(fields)
+    w, x, y, z = others.values()
+    arrays = arity - 1
+
+    def adapted(parameters, first, second, third, t, arms, out):  # type: ignore[no-untyped-def]
+        if fingerprint == 0:  # never: see `adapt_formula`
+            return
+        p = parameters
+        numbers = (p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11])[:count]
+        policy = cls(*numbers, w, x, y, z)
+        for arm in range(arms):
+            arguments = (first[arm], second[arm], third[arm])[:arrays]
+            out[arm] = np.add(formula(policy, *arguments, t), 0.0)
+
+    return adapted
+
+
 _COMPILED: dict[Any, Any] = {}
 
 
@@ -276,7 +327,8 @@ def address_of(policy: Any, name: str, arity: int, part: int = -1) -> tuple[int,
         _COMPILED[key] = _compile_formula(policy, name, arity, part)
     made = _COMPILED[key]
     if made is None:
-        made = _callback(getattr(policy, name), arity, part)
+        make = _callback_for_arms if part == ALL_ARMS else _callback
+        made = make(getattr(policy, name), arity, part)
         return ctypes.cast(made, ctypes.c_void_p).value or 0, made
     return made.address, made
 
@@ -291,12 +343,16 @@ def _compile_formula(policy: Any, name: str, arity: int, part: int) -> Any:
             raise TypeError("it may raise an exception, which compiled formulas cannot")  # noqa: TRY301
         for each in _reached((formula, *others), set()):
             _register(each)
-        adapted = adapt_formula(policy, name, arity, part, _fingerprint(formula, *others))
+        fingerprint = _fingerprint(formula, *others)
+        if part == ALL_ARMS:
+            adapted, signature = adapt_formula_for_arms(policy, name, arity, fingerprint), _ARRAY_FORMULA
+        else:
+            adapted, signature = adapt_formula(policy, name, arity, part, fingerprint), _FORMULA
         _name(adapted, formula)
         # Cache only our own formulas: a user's formula may depend on things that the fingerprint does not
         # cover.
         ours = all((each.__module__ or "").startswith("maillard.") for each in reached)
-        return numba.cfunc(_FORMULA, cache=ours, error_model="numpy")(adapted)
+        return numba.cfunc(signature, cache=ours, error_model="numpy")(adapted)
     # Numba raises many types: a formula of a user may contain anything.
     except Exception as error:  # noqa: BLE001
         message = f"{formula.__qualname__} runs as Python, a hundred times slower: {reason_of(error)}"
@@ -336,5 +392,20 @@ def _callback(formula: Any, arity: int, part: int) -> Any:
             return float("nan")
 
     made: Any = C_FORMULA(evaluate)
+    made.error = None
+    return made
+
+
+def _callback_for_arms(formula: Any, arity: int, _part: int) -> Any:
+    def evaluate(_parameters: Any, a: Any, b: Any, c: Any, t: float, arms: int, out: Any) -> None:
+        try:
+            arrays = [np.ctypeslib.as_array(each, (arms,)) for each in (a, b, c)[: arity - 1]]
+            with np.errstate(all="ignore"):
+                np.ctypeslib.as_array(out, (arms,))[:] = formula(*arrays, t)
+        except BaseException as error:  # noqa: BLE001  # compiled code cannot pass it on; nan is reported
+            made.error = error
+            np.ctypeslib.as_array(out, (arms,))[:] = np.nan
+
+    made: Any = _C_ARRAY_FORMULA(evaluate)
     made.error = None
     return made

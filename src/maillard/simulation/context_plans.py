@@ -62,7 +62,7 @@ def _linear_engine(plan: Plan, problem: ContextualProblem, shape: str) -> Contex
         flat_inverse, gram = inverse.reshape(models, d * d), np.zeros((models, d * d))
         theta, sums = np.zeros((models, d)), np.zeros((models, d))
         left = np.full(models, int(g[ridge_models.INTERVAL]))
-        scores, growth, products, u = np.zeros((4, arms)), np.zeros(1), np.zeros(d * d), np.zeros(d)
+        scores, growth, products, u = np.zeros((5, arms)), np.zeros(1), np.zeros(d * d), np.zeros(d)
         return g, scores, inverse, flat_inverse, gram, theta, sums, left, growth, products, u
 
     def contexts(block: ContextBlock) -> tuple[Any, ...]:

@@ -12,16 +12,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 # For each engine shape, the formulas that an engine calls: method, number of arguments, and which element of
-# the returned tuple is used (-1: the method returns one number).
+# the returned tuple is used (-1: the method returns one number; ALL_ARMS: one number for each arm).
+ALL_ARMS = -2
 FORMULAS: dict[str, list[tuple[str, int, int]]] = {
     "sampled": [("leader", 2, -1), ("rival", 4, -1), ("estimate", 2, -1)],
     "indexed": [("index", 5, -1)],
     "pooled": [("pooled_index", 5, -1), ("pooling", 0, -1)],
     "listed": [("index", 5, -1)],
     "perturbed": [("score", 2, 0), ("score", 2, 1)],
-    "linear-sampled": [("leader", 2, -1), ("rival", 3, -1)],
+    "linear-sampled": [("leader", 2, -1), ("rival", 3, ALL_ARMS)],
     "linear-softmax": [("rival", 1, -1)],
-    "linear-indexed": [("index", 4, -1)],
+    "linear-indexed": [("index", 4, ALL_ARMS)],
     "linear-greedy": [],
     "linear-perturbed": [("deviation", 1, -1)],
     "linear-widths": [("slope", 1, -1)],

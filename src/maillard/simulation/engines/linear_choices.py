@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from maillard.policies.numerics.linear_scores import TIE
-from maillard.simulation.compiling import call, rare
+from maillard.simulation.compiling import call, call_for_arms, rare
 from maillard.simulation.engines.ridge_models import (
     BOUND,
     COST_UNIT,
+    GAP,
     INDEX_TOLERANCE,
     MU,
     S2,
@@ -29,16 +30,16 @@ def choose_sampled(
     f: Any, g: Any, w: Any, arms: int, t: int, rng: Any, x: Any, inverse: Any, growth: float
 ) -> int:
     """Choose an arm with probability proportional to exp(log weight)."""
-    best, top = largest(w, MU, arms), -np.inf
+    compute_gaps(g, w, arms)
+    gap, s2, out = w[GAP].ctypes.data, w[S2].ctypes.data, w[SCORE].ctypes.data
+    call_for_arms(f[2], f[0], gap, s2, s2, float(t), arms, out)
+    top = -np.inf
     for arm in range(arms):
-        if w[MU, arm] >= best - g[TOLERANCE]:
-            log = call(f[1], f[0], w[S2, arm], float(t), 0.0, 0.0, 0.0)
-        else:
-            log = call(f[2], f[0], best - w[MU, arm], w[S2, arm], float(t), 0.0, 0.0)
-        if not log < np.inf:
+        if w[GAP, arm] == 0.0:
+            w[SCORE, arm] = call(f[1], f[0], w[S2, arm], float(t), 0.0, 0.0, 0.0)
+        if not w[SCORE, arm] < np.inf:
             return -1 - arm
-        w[SCORE, arm] = log
-        top = max(top, log)
+        top = max(top, w[SCORE, arm])
     return sample_by_log_weight(w, arms, top, rng)
 
 
@@ -58,11 +59,10 @@ def choose_indexed(
     f: Any, g: Any, w: Any, arms: int, t: int, rng: Any, x: Any, inverse: Any, growth: float
 ) -> int:
     """Choose an arm with the largest index."""
-    best = largest(w, MU, arms)
+    compute_gaps(g, w, arms)
+    mu, s2, gap, out = w[MU].ctypes.data, w[S2].ctypes.data, w[GAP].ctypes.data, w[SCORE].ctypes.data
+    call_for_arms(f[1], f[0], mu, s2, gap, float(t), arms, out)
     for arm in range(arms):
-        gap = best - w[MU, arm]
-        gap = gap if gap > g[TOLERANCE] else 0.0
-        w[SCORE, arm] = call(f[1], f[0], w[MU, arm], w[S2, arm], gap, float(t), 0.0)
         if np.isnan(w[SCORE, arm]):
             return -1 - arm
     return choose_largest(w, SCORE, arms, g[INDEX_TOLERANCE], rng)
@@ -155,6 +155,14 @@ def choose_divergence(
             return -1 - arm
         total += w[SCORE, arm]
     return sample_by_weight(w, SCORE, arms, total, rng)
+
+
+def compute_gaps(g: Any, w: Any, arms: int) -> None:
+    """Compute the gap of every arm: 0 for leaders."""
+    best = largest(w, MU, arms)
+    for arm in range(arms):
+        gap = best - w[MU, arm]
+        w[GAP, arm] = gap if gap > g[TOLERANCE] else 0.0
 
 
 def largest(w: Any, row: int, arms: int) -> float:

@@ -19,7 +19,7 @@ from maillard.simulation.compiling import rare, reassociating
 # uses s2 and determinants, whether the arms share a model; the unit of costs (0: the smallest cost).
 CENTRE, RIDGE, TOLERANCE, INDEX_TOLERANCE, INTERVAL, USES_S2, USES_GROWTH, IS_SHARED, COST_UNIT = range(9)
 # Rows of the table of scores.
-MU, S2, SCORE, BOUND = range(4)
+MU, S2, GAP, SCORE, BOUND = range(5)
 _TINY_RIDGE = 2.0**-20  # below it, one update loses too many digits
 _INTERVAL = 512
 
@@ -70,22 +70,31 @@ def quadratic_form(inverse: Any, x: Any) -> float:
 
 
 @reassociating
-def multiply(inverse: Any, x: Any, out: Any) -> None:
-    """Compute A x."""
-    for i in range(x.size):
-        total = 0.0
+def multiply(matrix: Any, x: Any, out: Any) -> None:
+    """Compute A x, four rows at a time: few features do not fill a vector register."""
+    rows = matrix.shape[0]
+    whole = rows - rows % 4
+    for i in range(0, whole, 4):
+        one, two, three, four = matrix[i], matrix[i + 1], matrix[i + 2], matrix[i + 3]
+        a, b, c, d = 0.0, 0.0, 0.0, 0.0
         for j in range(x.size):
-            total += inverse[i, j] * x[j]
-        out[i] = total
+            a += one[j] * x[j]
+            b += two[j] * x[j]
+            c += three[j] * x[j]
+            d += four[j] * x[j]
+        out[i], out[i + 1], out[i + 2], out[i + 3] = a, b, c, d
+    for i in range(whole, rows):
+        out[i] = dot(matrix[i], x)
 
 
 def compute_estimates(g: Any, w: Any, arms: int, x: Any, theta: Any) -> None:
     """Compute mu of every arm. x has one row, or one row per arm if the arms share a model."""
+    if g[IS_SHARED] > 0.0:
+        multiply(x, theta[0], w[MU])
+    else:
+        multiply(theta, x[0], w[MU])
     for arm in range(arms):
-        if g[IS_SHARED] > 0.0:
-            w[MU, arm] = g[CENTRE] + dot(x[arm], theta[0])
-        else:
-            w[MU, arm] = g[CENTRE] + dot(x[0], theta[arm])
+        w[MU, arm] += g[CENTRE]
 
 
 def compute_uncertainties(
