@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from maillard import specs
 from maillard.linear_tally import LinearTally
-from maillard.policies import policy, uses_context
+from maillard.policies import policy, policy_class, uses_context
 from maillard.reproduction.claim_statistics import CONFIDENCE, TrialEstimate, average, mean
 from maillard.reproduction.experiment_results import ExperimentResults
 
@@ -68,9 +68,10 @@ def recommended(found: list[PolicyOutcome]) -> PolicyOutcome:
 
 
 def paired(results: ExperimentResults, one: str, other: str) -> TrialEstimate:
-    """The difference of mean rewards over the reported data sets, which are the sample: paired by data set."""
+    """The mean difference of mean rewards, paired by data set; the reported data sets are the sample."""
     first, second = (rewards(results, REPORTED, spec) for spec in (one, other))
-    return mean(np.array([first[problem].value - second[problem].value for problem in first]))
+    difference = mean(np.array([first[problem].value - second[problem].value for problem in first]))
+    return replace(difference, third=0.0)  # too few data sets to estimate a skewness
 
 
 def wins(results: ExperimentResults, one: str, other: str) -> int:
@@ -90,39 +91,48 @@ def interval_text(estimate: TrialEstimate, form: str = ".3f") -> str:
     return f"{estimate.value:{form}} ({low:{form}} to {high:{form}})"
 
 
-def advice(results: ExperimentResults, found: list[PolicyOutcome]) -> str:
-    """Which policy to start with, and how it compares with the best others on the reported data sets."""
-    best = recommended(found)
-    count = len(results.problems(REPORTED))
+def advice(results: ExperimentResults, found: list[PolicyOutcome]) -> tuple[str, ...]:
+    """Which policy to start with, and how it compares with others on the reported data sets."""
+    best, count = recommended(found), len(results.problems(REPORTED))
+    exact = [each for each in found if each.has_exact_log]
+    default = max(exact, key=lambda each: each.default_reward.value)
     text = (
-        f"Start with {best.tuned}. Of the policies that give every arm a positive probability, so that its "
-        f"log can evaluate any other, it had the largest mean reward on the data sets for tuning. On the "
-        f"{count} others its mean reward is {interval_text(best.tuned_reward)}."
+        f"Start with {best.tuned}. Of the policies that give every arm a positive probability, so that their "
+        "logs can evaluate any arm, it had the largest mean reward on the data sets for tuning. On the "
+        f"{count} others, its mean reward is {interval_text(best.tuned_reward)}. If you do not want to tune "
+        f"anything, {default.default} had the largest mean reward of these with default parameters, "
+        f"{interval_text(default.default_reward)}."
     )
-    rivals = [each for each in found if each is not best]
-    for name, group in (
-        ("the best other policy of this kind", [each for each in rivals if each.has_exact_log]),
-        ("the best policy without such logs", [each for each in rivals if not each.has_exact_log]),
-    ):
-        if not group:
-            continue
-        other = group[0].tuned  # the outcomes are sorted
-        difference = paired(results, best.tuned, other)
-        low, high = interval(difference)
-        verdict = "more than" if low > 0 else "less than" if high < 0 else "not clearly different from"
-        text += (
-            f" This is {verdict} {name}, {other}: the paired difference is {interval_text(difference, '+.3f')}, "
-            f"and it is larger on {wins(results, best.tuned, other)} of {count} data sets."
-        )
-    gain = paired(results, best.tuned, best.default)
-    if best.tuned != best.default:
-        text += f" Tuning changed its mean reward by {interval_text(gain, '+.3f')}."
-    return text
+    closed = [each.tuned for each in exact if not _is_quadrature(each.tuned)]
+    comparisons = [
+        ("the best other policy of this kind", [each.tuned for each in exact if each is not best]),
+        ("the best one in closed form", closed if _is_quadrature(best.tuned) else []),
+        ("the best policy without such logs", [each.tuned for each in found if each not in exact]),
+        ("its default parameters", [best.default]),
+    ]
+    compared: dict[str, str] = {}
+    for name, group in comparisons:  # the outcomes are sorted, so the first of a group is the best
+        other = next((each for each in group if each != best.tuned), None)
+        if other is not None and other not in compared:
+            compared[other] = f"{_difference(results, best.tuned, other)} {name}, {other}"
+    return text, "Paired by data set, " + "; ".join(compared.values()) + "."
+
+
+def _difference(results: ExperimentResults, one: str, other: str) -> str:
+    difference = paired(results, one, other)
+    low, high = interval(difference)
+    verdict = "is better than" if low > 0 else "is worse than" if high < 0 else "does not clearly differ from"
+    won, count = wins(results, one, other), len(results.problems(REPORTED))
+    return f"by {interval_text(difference, '+.3f')} and on {won} of {count} data sets, it {verdict}"
+
+
+def _is_quadrature(spec: str) -> bool:
+    return policy_class(specs.read(spec).name).probability_kind == "quadrature"
 
 
 @functools.cache
 def _is_positive(spec: str) -> bool:
-    """Whether all arms have positive probabilities in some states, with estimates inside the range and above."""
+    """Whether all arms have positive probabilities in some states, also with estimates above the range."""
     made = policy(spec, reward_range=(0, 1))
     for seed in range(20):
         rng = np.random.default_rng(seed)

@@ -1,8 +1,8 @@
 """The off-policy experiment of LinMED's paper (Balagopalan and Jun 2025): two arms with shared coefficients.
 
-Many logs are simulated together, and inverse propensity scoring estimates the value of choosing uniformly. The
-probabilities are exact. For Thompson sampling, the logged ones may also be estimates: the fraction of some
-draws that chose the arm, and half a draw if none did, as in the authors' program.
+Many logs are simulated together, and inverse propensity scoring estimates the value of choosing uniformly.
+The probabilities are exact. For Thompson sampling, the logged ones may also be estimates: the fraction of
+some draws that chose the arm, and half a draw if none did, as in the authors' program.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def second_arm_probability(spec: str, gram: Floats, products: Floats) -> Floats:
     growth = np.log(determinant) - 2.0 * np.log(made.ridge) - 2.0 * np.log(made.delta)
     beta = (np.sqrt(made.sigma2 * growth) + np.sqrt(made.ridge)) ** 2
     falls = np.exp(-(ahead**2) / (beta * width2))
-    # The rows have length 1. The design is uniform on both, unless the shorter one, the rival's, adds nothing.
+    # The rows have length 1. The design is uniform on both, unless the scaled row of the rival adds nothing.
     both = falls * (1.0 - (ROWS[0] @ ROWS[1]) ** 2) > 1e-12
     rest = (1.0 - made.emp - made.opt) / 2
     rival = falls * (np.where(both, made.opt / 2, 0.0) + rest)
