@@ -129,6 +129,8 @@ bench: $(READY) $(PEERS_READY) ## print the benchmark tables (about twelve minut
 	$(PEERS)/bin/python -m benchmarks.peers benchmarks/peers.json
 	@echo "== simulation"
 	$(BIN)/python -m benchmarks.simulation --peers benchmarks/peers.json
+	@echo "== simulation with contexts"
+	$(BIN)/python -m benchmarks.contexts
 	@echo "== decisions"
 	$(BIN)/python -m benchmarks.decisions
 	@echo "== verification"
