@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,9 +12,10 @@ from maillard import specs
 from maillard.linear_tally import LinearTally
 from maillard.policies import policy, policy_class, uses_context
 from maillard.reproduction.claim_statistics import CONFIDENCE, TrialEstimate, average, mean
+from maillard.reproduction.data_sets import PREFIX, REPORTED, TUNING
 from maillard.reproduction.experiment_results import ExperimentResults
 
-TUNING, REPORTED = "contexts-tuning", "contexts-data"
+EXPERIMENT = "contexts-data"
 _SIDE = 1 - (1 - CONFIDENCE) / 2  # of each end of a two-sided interval
 
 
@@ -33,23 +35,27 @@ class PolicyOutcome:
         return uses_context(self.tuned) and _is_positive(self.tuned)
 
 
-def rewards(results: ExperimentResults, experiment: str, spec: str) -> dict[str, TrialEstimate]:
-    """The mean reward of a policy on each data set; the right label pays 1, so regret is what is missing."""
+def rewards(results: ExperimentResults, group: Iterable[str], spec: str) -> dict[str, TrialEstimate]:
+    """The mean reward of a policy on each of these data sets.
+
+    The right label pays 1, so the regret is what is missing.
+    """
     found = {}
-    for problem in results.problems(experiment):
-        horizon = results.result(experiment, problem).rounds[-1]
-        found[problem] = mean(1.0 - results.regret(experiment, problem, spec) / horizon)
+    for name in group:
+        problem = PREFIX + name
+        horizon = results.result(EXPERIMENT, problem).rounds[-1]
+        found[name] = mean(1.0 - results.regret(EXPERIMENT, problem, spec) / horizon)
     return found
 
 
-def mean_reward(results: ExperimentResults, experiment: str, spec: str) -> TrialEstimate:
-    """The mean reward of a policy, averaged over the data sets of an experiment."""
-    return average(list(rewards(results, experiment, spec).values()))
+def mean_reward(results: ExperimentResults, group: Iterable[str], spec: str) -> TrialEstimate:
+    """The mean reward of a policy, averaged over these data sets."""
+    return average(list(rewards(results, group, spec).values()))
 
 
 def outcomes(results: ExperimentResults) -> list[PolicyOutcome]:
     """The outcome of each policy, from the largest tuned mean reward to the smallest."""
-    listed = results.result(TUNING, results.problems(TUNING)[0]).policies
+    listed = results.parts_of(EXPERIMENT)[0].policies
     families: dict[str, list[str]] = {}
     for spec in listed:
         families.setdefault(specs.read(spec).name, []).append(spec)
@@ -70,14 +76,14 @@ def recommended(found: list[PolicyOutcome]) -> PolicyOutcome:
 def paired(results: ExperimentResults, one: str, other: str) -> TrialEstimate:
     """The mean difference of mean rewards, paired by data set; the reported data sets are the sample."""
     first, second = (rewards(results, REPORTED, spec) for spec in (one, other))
-    difference = mean(np.array([first[problem].value - second[problem].value for problem in first]))
+    difference = mean(np.array([first[name].value - second[name].value for name in first]))
     return replace(difference, third=0.0)  # too few data sets to estimate a skewness
 
 
 def wins(results: ExperimentResults, one: str, other: str) -> int:
     """The number of reported data sets on which the first policy has the larger mean reward."""
     first, second = (rewards(results, REPORTED, spec) for spec in (one, other))
-    return sum(first[problem].value > second[problem].value for problem in first)
+    return sum(first[name].value > second[name].value for name in first)
 
 
 def interval(estimate: TrialEstimate) -> tuple[float, float]:
@@ -93,7 +99,7 @@ def interval_text(estimate: TrialEstimate, form: str = ".3f") -> str:
 
 def advice(results: ExperimentResults, found: list[PolicyOutcome]) -> tuple[str, ...]:
     """Which policy to start with, and how it compares with others on the reported data sets."""
-    best, count = recommended(found), len(results.problems(REPORTED))
+    best, count = recommended(found), len(REPORTED)
     exact = [each for each in found if each.has_exact_log]
     default = max(exact, key=lambda each: each.default_reward.value)
     text = (
@@ -122,7 +128,7 @@ def _difference(results: ExperimentResults, one: str, other: str) -> str:
     difference = paired(results, one, other)
     low, high = interval(difference)
     verdict = "is better than" if low > 0 else "is worse than" if high < 0 else "does not clearly differ from"
-    won, count = wins(results, one, other), len(results.problems(REPORTED))
+    won, count = wins(results, one, other), len(REPORTED)
     return f"by {interval_text(difference, '+.3f')} and on {won} of {count} data sets, it {verdict}"
 
 

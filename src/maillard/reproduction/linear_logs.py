@@ -44,6 +44,7 @@ def true_value() -> float:
 def second_arm_probability(spec: str, gram: Floats, products: Floats) -> Floats:
     """The exact probability of the second arm for many states of a shared model: G and b, one per row."""
     made = policy(spec, sigma2=DEVIATION**2, ridge=RIDGE, centre=0.0)
+    assert isinstance(made, LinearMinimumEmpiricalDivergence | LinearThompson)
     a, b, c = made.ridge + gram[:, 0, 0], gram[:, 0, 1], made.ridge + gram[:, 1, 1]
     determinant = a * c - b * b
     x, y = products.T
@@ -53,7 +54,6 @@ def second_arm_probability(spec: str, gram: Floats, products: Floats) -> Floats:
     ahead: Floats = step @ theta  # the estimate of the second arm minus that of the first
     if isinstance(made, LinearThompson):
         return np.asarray(special.ndtr(ahead / np.sqrt(made.scale * made.sigma2 * width2)))
-    assert isinstance(made, LinearMinimumEmpiricalDivergence)
     growth = np.log(determinant) - 2.0 * np.log(made.ridge) - 2.0 * np.log(made.delta)
     beta = (np.sqrt(made.sigma2 * growth) + np.sqrt(made.ridge)) ** 2
     falls = np.exp(-(ahead**2) / (beta * width2))
