@@ -21,7 +21,10 @@ _SIDE = 1 - (1 - CONFIDENCE) / 2  # of each end of a two-sided interval
 
 @dataclass(frozen=True)
 class PolicyOutcome:
-    """The rewards of one policy on the reported data sets, as it is and with tuned parameters."""
+    """The rewards of one policy on the reported data sets, with default parameters and with tuned ones.
+
+    Parameters with which arms may have probability 0 count as another policy, such as epsilon=0.
+    """
 
     default: str  # the first spec of the policy in paper_experiments.toml
     tuned: str  # the spec with the largest mean reward on the other data sets
@@ -31,8 +34,13 @@ class PolicyOutcome:
 
     @property
     def has_exact_log(self) -> bool:
-        """Whether a log can evaluate every arm: it uses contexts, and no arm ever has probability 0."""
-        return uses_context(self.tuned) and _is_positive(self.tuned)
+        """Whether its log can evaluate every arm: it uses contexts, and no arm ever has probability 0."""
+        return _is_positive(self.tuned)
+
+    @property
+    def is_closed_form(self) -> bool:
+        """Whether its probabilities have a closed form, which takes a fraction of the time of quadrature."""
+        return policy_class(specs.read(self.tuned).name).probability_kind == "closed form"
 
 
 def rewards(results: ExperimentResults, group: Iterable[str], spec: str) -> dict[str, TrialEstimate]:
@@ -56,9 +64,9 @@ def mean_reward(results: ExperimentResults, group: Iterable[str], spec: str) -> 
 def outcomes(results: ExperimentResults) -> list[PolicyOutcome]:
     """The outcome of each policy, from the largest tuned mean reward to the smallest."""
     listed = results.parts_of(EXPERIMENT)[0].policies
-    families: dict[str, list[str]] = {}
+    families: dict[tuple[str, bool], list[str]] = {}
     for spec in listed:
-        families.setdefault(specs.read(spec).name, []).append(spec)
+        families.setdefault((specs.read(spec).name, _is_positive(spec)), []).append(spec)
     found = []
     for family in families.values():
         tuned = max(family, key=lambda spec: mean_reward(results, TUNING, spec).value)
@@ -69,8 +77,9 @@ def outcomes(results: ExperimentResults) -> list[PolicyOutcome]:
 
 
 def recommended(found: list[PolicyOutcome]) -> PolicyOutcome:
-    """The policy to start with: the best on the tuning data sets whose log can evaluate every arm."""
-    return max((each for each in found if each.has_exact_log), key=lambda each: each.tuning_reward.value)
+    """The policy to start with: the best on the data sets for tuning, if its logs are exact and cheap."""
+    candidates = [each for each in found if each.has_exact_log and each.is_closed_form]
+    return max(candidates, key=lambda each: each.tuning_reward.value)
 
 
 def paired(results: ExperimentResults, one: str, other: str) -> TrialEstimate:
@@ -103,42 +112,39 @@ def advice(results: ExperimentResults, found: list[PolicyOutcome]) -> tuple[str,
     exact = [each for each in found if each.has_exact_log]
     default = max(exact, key=lambda each: each.default_reward.value)
     text = (
-        f"Start with {best.tuned}. Of the policies that give every arm a positive probability, so that their "
-        "logs can evaluate any arm, it had the largest mean reward on the data sets for tuning. On the "
-        f"{count} others, its mean reward is {interval_text(best.tuned_reward)}. If you do not want to tune "
-        f"anything, {default.default} had the largest mean reward of these with default parameters, "
+        f"Start with {best.tuned}. Of the policies in closed form that give every arm a positive "
+        "probability, so that their logs can evaluate any arm, it had the largest mean reward on the data "
+        f"sets for tuning. On the {count} others, its mean reward is {interval_text(best.tuned_reward)}. With default "
+        f"parameters, {default.default} had the largest of those with positive probabilities, "
         f"{interval_text(default.default_reward)}."
     )
-    closed = [each.tuned for each in exact if not _is_quadrature(each.tuned)]
-    comparisons = [
-        ("the best other policy of this kind", [each.tuned for each in exact if each is not best]),
-        ("the best one in closed form", closed if _is_quadrature(best.tuned) else []),
-        ("the best policy without such logs", [each.tuned for each in found if each not in exact]),
+    comparisons = (
+        ("the best other policy with positive probabilities", [each.tuned for each in exact]),
+        ("the best policy of all", [each.tuned for each in found]),
         ("its default parameters", [best.default]),
-    ]
+    )
     compared: dict[str, str] = {}
     for name, group in comparisons:  # the outcomes are sorted, so the first of a group is the best
         other = next((each for each in group if each != best.tuned), None)
         if other is not None and other not in compared:
-            compared[other] = f"{_difference(results, best.tuned, other)} {name}, {other}"
-    return text, "Paired by data set, " + "; ".join(compared.values()) + "."
+            compared[other] = _comparison(results, best.tuned, other, name)
+    return text, f"Compared data set by data set, {best.tuned} " + ", ".join(compared.values()) + "."
 
 
-def _difference(results: ExperimentResults, one: str, other: str) -> str:
+def _comparison(results: ExperimentResults, one: str, other: str, name: str) -> str:
     difference = paired(results, one, other)
     low, high = interval(difference)
     verdict = "is better than" if low > 0 else "is worse than" if high < 0 else "does not clearly differ from"
     won, count = wins(results, one, other), len(REPORTED)
-    return f"by {interval_text(difference, '+.3f')} and on {won} of {count} data sets, it {verdict}"
-
-
-def _is_quadrature(spec: str) -> bool:
-    return policy_class(specs.read(spec).name).probability_kind == "quadrature"
+    numbers = f"{difference.value:+.3f}, from {low:+.3f} to {high:+.3f}; larger on {won} of {count} data sets"
+    return f"{verdict} {name}, {other} ({numbers})"
 
 
 @functools.cache
 def _is_positive(spec: str) -> bool:
-    """Whether all arms have positive probabilities in some states, also with estimates above the range."""
+    """Whether a policy uses contexts and all arms have positive probabilities in a number of states."""
+    if not uses_context(spec):
+        return False
     made = policy(spec, reward_range=(0, 1))
     for seed in range(20):
         rng = np.random.default_rng(seed)
