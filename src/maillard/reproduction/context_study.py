@@ -114,8 +114,8 @@ def advice(results: ExperimentResults, found: list[PolicyOutcome]) -> tuple[str,
     text = (
         f"Start with {best.tuned}. Of the policies in closed form that give every arm a positive "
         "probability, so that their logs can evaluate any arm, it had the largest mean reward on the data "
-        f"sets for tuning. On the {count} others, its mean reward is {interval_text(best.tuned_reward)}. With default "
-        f"parameters, {default.default} had the largest of those with positive probabilities, "
+        f"sets for tuning. On the {count} others, its mean reward is {interval_text(best.tuned_reward)}. "
+        f"With default parameters, {default.default} had the largest of those with positive probabilities, "
         f"{interval_text(default.default_reward)}."
     )
     comparisons = (
