@@ -130,7 +130,7 @@ bench: $(READY) $(PEERS_READY) ## print the benchmark tables (about twelve minut
 	@echo "== simulation"
 	$(BIN)/python -m benchmarks.simulation --peers benchmarks/peers.json
 	@echo "== simulation with contexts"
-	$(BIN)/python -m benchmarks.contexts
+	$(BIN)/python -m benchmarks.contexts --peers benchmarks/peers.json
 	@echo "== decisions"
 	$(BIN)/python -m benchmarks.decisions
 	@echo "== verification"

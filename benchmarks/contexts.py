@@ -150,8 +150,8 @@ def measure_plain(name: str) -> float:
 
 
 def compare_peers(file: Path, cells: list[Cell]) -> list[dict[str, Any]]:
-    """Compare other libraries with the same policies, as `benchmarks.simulation` does."""
-    made = json.loads(file.read_text(encoding="utf8"))
+    """Compare other libraries with the same policies; `benchmarks.peers` wrote the file."""
+    made = json.loads(file.read_text(encoding="utf8"))["contexts"]
     ours = {cell.policy: cell.speed for cell in cells if cell.model == "disjoint"}
     rows = [row | {"times_slower": ours[row["like"]] / row["rounds_a_second"]} for row in made["rows"]]
     print(f"\n{'rounds per second':28s}{'peer':>12s}{'maillard':>14s}")

@@ -7,6 +7,7 @@ and count the winners. Linear policies are compared with the quadratic forms of 
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
@@ -38,11 +39,19 @@ LIMITS = {
     ("ms+", 10): 30e-6,
     ("ms+", 1000): 100e-6,
     ("ts", 1000): 60e-3,
-    ("lin-ms cached", 10): 60e-6,
-    ("lin-ms changed", 10): 200e-6,
-    ("lin-ms new", 100): 20e-3,
 }
-LINEAR = ("lin-ms", "lin-med", "lin-ts", "lin-rand-ucb", "igw", "lin-ucb", "lin-imed")
+LINEAR = (
+    "lin-ms",
+    "lin-med",
+    "lin-rand-ucb",
+    "igw",
+    "lin-epsilon-greedy",
+    "lin-boltzmann:eta=4",
+    "lin-ucb",
+    "lin-imed",
+    "lin-ts",
+)
+LINEAR_LIMITS = {("cached", 10): 60e-6, ("changed", 10): 200e-6, ("new", 100): 20e-3}  # except for quadrature
 IMPORT_LIMIT = 0.2
 SAMPLES = 20_000
 
@@ -87,18 +96,18 @@ def simulated(tally: Tally) -> Callable[[], object]:
     return run
 
 
-def linear_timings(name: str, features: int, arms: int) -> dict[str, float]:
-    """Return seconds per call for a disjoint model: unchanged state, after one reward, with a new policy."""
+def linear_timings(name: str, features: int, arms: int, *, shared: bool) -> dict[str, float]:
+    """Return seconds per call: for an unchanged state, after one reward, and with a new policy."""
     rng = np.random.default_rng(0)
     rows = LinearTally.to_grid(rng.uniform(-1, 1, (10 * arms, features)))
-    tally = LinearTally.empty(features, arms)
+    tally = LinearTally.empty(features, None if shared else arms)
     for i, row in enumerate(rows):
-        tally.add(row, float(rng.random()), arm=i % arms)
+        tally.add(row, float(rng.random()), arm=None if shared else i % arms)
     made = policy(name, reward_range=(0, 1))
-    x = rows[0]
+    x = rows[:arms] if shared else rows[0]
 
     def changed() -> float:
-        tally.add(rows[1], 0.5, arm=1)
+        tally.add(rows[1], 0.5, arm=None if shared else 1)
         start = time.perf_counter()
         made.probabilities(tally, x)
         return time.perf_counter() - start
@@ -139,17 +148,19 @@ def main() -> None:
     rng = np.random.default_rng(0)
     rows: list[dict[str, float | int | str]] = []
 
-    def report(name: str, k: int, taken: float, reference: float, what: str) -> None:
-        limit = LIMITS.get((name, k))
+    def report(
+        name: str, k: int, taken: float, reference: float, what: str, *, limit: float | None = None
+    ) -> None:
+        limit = LIMITS.get((name, k), limit)
         rows.append({"name": name, "arms": k, "seconds": taken, "ratio": taken / reference, "beside": what})
         note = (
             "" if limit is None else f"  limit {limit * 1e6:,.0f} us: {'met' if taken <= limit else 'MISSED'}"
         )
         print(
-            f"{name:22s} {k:9,d} {taken * 1e6:14,.1f} us {taken / reference:10.2f} x {what}{note}", flush=True
+            f"{name:34s} {k:9,d} {taken * 1e6:14,.1f} us {taken / reference:10.2f} x {what}{note}", flush=True
         )
 
-    print(f"{'policy':22s} {'arms':>9s} {'per call':>17s} {'ratio':>12s}")
+    print(f"{'policy':34s} {'arms':>9s} {'per call':>17s} {'ratio':>12s}")
     for k in (10, 1000, 1_000_000):
         tally = tally_of(k, rng, thousandfold=False)
         base = seconds(floor(tally))
@@ -165,9 +176,12 @@ def main() -> None:
             report(name, k, taken, base, f"{SAMPLES} samples")
     for features, k in ((10, 10), (50, 100)):
         base = seconds(quadratic_forms(features, k))
-        for name in LINEAR:
-            for when, taken in linear_timings(name, features, k).items():
-                report(f"{name} {when}", k, taken, base, f"quadratic forms, d = {features}")
+        for name, shared in itertools.product(LINEAR, (False, True)):
+            limits = {} if (shared and k == 10) or name == "lin-ts" else LINEAR_LIMITS
+            for when, taken in linear_timings(name, features, k, shared=shared).items():
+                called = f"{name} {'shared ' if shared else ''}{when}"
+                what = f"quadratic forms, d = {features}"
+                report(called, k, taken, base, what, limit=limits.get((when, k)))
     values, counts = rng.normal(size=(4096, 18)), rng.integers(0, 1000, (4096, 18))
 
     def softmax() -> object:

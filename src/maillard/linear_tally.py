@@ -163,7 +163,15 @@ class LinearTally:
 
     def statistics(self, arm: int | None = None) -> LinearStatistics:
         """Return the statistics of the model of an arm, or of the shared model."""
-        position = self._position(arm)
+        return self._statistics_at(self._position(arm))
+
+    def all_statistics(self) -> tuple[LinearStatistics, ...]:
+        """Return the statistics of each model."""
+        return tuple(
+            [found or self._statistics_at(position) for position, found in enumerate(self._statistics)]
+        )
+
+    def _statistics_at(self, position: int) -> LinearStatistics:
         found = self._statistics[position]
         if found is None:
             found = self._statistics[position] = LinearStatistics(**self._models[position].rounded())
@@ -172,8 +180,7 @@ class LinearTally:
     def _stacked(self, name: str, read: Callable[[LinearStatistics], Any]) -> NDArray[Any]:
         found = self._arrays.get(name)
         if found is None:
-            arms = [None] if self.arms is None else range(self.arms)
-            found = np.array([read(self.statistics(arm)) for arm in arms])
+            found = np.array([read(model) for model in self.all_statistics()])
             found.flags.writeable = False
             self._arrays[name] = found
         return found

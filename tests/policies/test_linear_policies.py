@@ -14,11 +14,11 @@ from scipy import stats
 
 import maillard
 from maillard import InvalidValue, LinearTally, Tally, WithFloor, policy
-from maillard.policies.numerics import planar_thompson
+from maillard.policies.numerics import planar_thompson, upper_envelope
 from maillard.policies.numerics.linear_models import LinearModels
 from maillard.policies.numerics.linear_scores import linear_scores
 from maillard.policies.numerics.optimal_design import design
-from maillard.policies.numerics.triangular import forward
+from maillard.policies.numerics.triangular import backward, cholesky, forward
 from tests.policies import linear_reference
 from tests.policies.linear_reference import Decision
 from tests.policies.linear_states import (
@@ -532,3 +532,40 @@ def test_forward_solves_with_one_factor_per_column() -> None:
     rows = rng.normal(size=(4, 3))
     for i in range(3):
         assert np.allclose(lower[:, :, i] @ forward(lower, rows)[:, i], rows[:, i])
+
+
+@pytest.mark.parametrize("size", [1, 3, 10, 32, 33, 40])
+def test_one_model_has_the_same_bits_as_many(size) -> None:
+    rng = np.random.default_rng(size)
+    rows = rng.uniform(-1, 1, (2, size, 2 * size))
+    gram = rows @ rows.transpose(0, 2, 1)
+    matrices = np.concatenate([gram, rng.normal(size=(2, 1, size))], axis=1).transpose(1, 2, 0)
+    factors = cholesky(matrices)
+    solved = backward(factors[:size], factors[size])
+    for i in range(2):
+        one = cholesky(matrices[:, :, i : i + 1])
+        below = np.tril_indices(size + 1, m=size)
+        assert np.array_equal(one[below][:, 0], factors[below][:, i])
+        assert np.array_equal(backward(one[:size], one[size])[:, 0], solved[:, i])
+    not_definite = np.array([[1.0, 2.0], [2.0, 1.0]])[:, :, None]
+    assert np.isnan(cholesky(not_definite)[1, 1, 0])
+
+
+def test_few_lines_have_the_probabilities_of_many(monkeypatch) -> None:
+    """The loop over numbers and the operations on arrays are the same formulas."""
+    rng = np.random.default_rng(3)
+    cases = [
+        (rng.normal(size=k), rng.exponential(size=k) * 10.0 ** rng.integers(-9, 3)) for k in [1, 2, 9] * 40
+    ]
+    cases += [(rng.integers(0, 3, k) / 2, rng.integers(0, 3, k) / 2) for k in [2, 5, 20] * 20]  # with ties
+    cases += [
+        (np.array([1e200, 0.0]), np.array([0.0, 1.0])),
+        (np.array([1e10, 0.0, -1.0]), np.array([0.0, 1.0, 1.1])),
+    ]
+    few = [upper_envelope.envelope_log_probabilities(*case, 1e-12)[0] for case in cases]
+    monkeypatch.setattr(upper_envelope, "_FEW", 0)
+    for case, log in zip(cases, few, strict=True):
+        arrays = upper_envelope.envelope_log_probabilities(*case, 1e-12)[0]
+        assert np.array_equal(np.isneginf(log), np.isneginf(arrays))
+        seen = log > -np.inf
+        assert np.abs(log[seen] - arrays[seen]) == pytest.approx(0, abs=1e-14 * max(1, -log[seen].min()))

@@ -30,7 +30,8 @@ class InverseGapWeighting(LinearPolicy):
     guarantees: ClassVar[Guarantees] = Guarantees(
         regret="√(K d T)",
         source="Foster and Rakhlin 2020",
-        note="Up to logarithms, with γ tuned to the horizon; the default γ is that of Vowpal Wabbit.",
+        note="Up to logarithms, with γ tuned to the horizon; d counts the coefficients of all models. The "
+        "default γ is that of Vowpal Wabbit. The bound of fast=true is for regression with logarithmic loss.",
     )
 
     scale: float = real("γ in round 1", default=10.0, above=0, at_most=1e100)

@@ -20,7 +20,8 @@ class LinearIndexedMinimumEmpiricalDivergence(LinearNoise, LinearIndexed):
     guarantees: ClassVar[Guarantees] = Guarantees(
         regret="d √T",
         source="Bian and Tan 2024",
-        note="Up to logarithms, and only with the β that lin-med calls theory.",
+        note="Up to logarithms, and only with the β that lin-med calls theory; d counts the coefficients of "
+        "all models.",
     )
 
     derived: ClassVar[tuple[str, ...]] = ("squared_width",)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 import numpy as np
@@ -81,7 +82,7 @@ class LinearMinimumEmpiricalDivergence(LinearNoise):
     def _solve_scores(self, scores: LinearScores, bounds: bool) -> tuple[Floats, Floats | None]:
         models = scores.models
         size, count = models.theta.shape
-        growth = float(np.sum(models.log_determinants - size * np.log(self.ridge)))
+        growth = models.log_determinant - count * size * math.log(self.ridge)
         variance = self.squared_radius(growth, float(count)) * scores.squared_widths()
         weights = self._weights(scores.gap, variance, scores)
         log = self._normalise(weights)

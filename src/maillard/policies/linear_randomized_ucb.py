@@ -25,7 +25,7 @@ class LinearRandomizedUCB(LinearNoise):
     engine_shape: ClassVar[str | None] = "linear-widths"
     guarantees: ClassVar[Guarantees] = Guarantees(
         source="Vaswani, Mehrabian, Durand and Kveton 2020",
-        note="Their bound, d √T up to logarithms, is for a discrete and bounded Z with a larger width.",
+        note="Their bound, d √T up to logarithms, is for a discrete and bounded Z times the width of OFUL.",
     )
 
     width: float = real("factor on the random width", default=1.0, above=0, at_most=1e100)

@@ -21,13 +21,13 @@ class LinearThompson(LinearNoise):
 
     name: ClassVar[str] = "lin-ts"
     formula: ClassVar[str] = "argmax of N(mu, scale σ² s²)"
-    reference: ClassVar[str] = "Agrawal and Goyal 2013"
+    reference: ClassVar[str] = "Agrawal and Goyal 2013; Abeille and Lazaric 2017"
     probability_kind: ClassVar[ProbabilityKind] = "quadrature"
     uses_leaders: ClassVar[bool] = False
     engine_shape: ClassVar[str | None] = "linear-perturbed"
     guarantees: ClassVar[Guarantees] = Guarantees(
-        source="Agrawal and Goyal 2013",
-        note="Their bound, d^(3/2) √T up to logarithms, is for joint draws with a larger variance.",
+        source="Agrawal and Goyal 2013; Abeille and Lazaric 2017",
+        note="Their bound, d^(3/2) √T up to logarithms, is for joint draws and a variance that grows with d.",
     )
 
     scale: float = real("factor on the variance", default=1.0, above=0, at_most=1e100, min_magnitude=1e-100)

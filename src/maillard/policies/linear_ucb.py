@@ -19,7 +19,8 @@ class LinearUCB(LinearNoise, LinearIndexed):
     guarantees: ClassVar[Guarantees] = Guarantees(
         regret="d √T",
         source="Abbasi-Yadkori, Pal and Szepesvari 2011",
-        note="Up to logarithms, and only with α² σ² of at least the β that lin-med calls theory.",
+        note="Up to logarithms, and only with α² σ² of at least the β that lin-med calls theory; d counts "
+        "the coefficients of all models.",
     )
 
     alpha: float = real(

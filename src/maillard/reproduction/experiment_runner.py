@@ -67,7 +67,8 @@ def _store(result: Result, path: Path) -> None:
 
 def part_file_name(part: ExperimentPart) -> str:
     """A file name with a hash of everything that the result of a part depends on."""
-    facts = json.dumps([dataclasses.asdict(part), versions(), _sources()], sort_keys=True)
+    data = str(part.problem_to_run())  # of a data set, with a hash of its content
+    facts = json.dumps([dataclasses.asdict(part), data, versions(), _sources()], sort_keys=True)
     return hashlib.sha256(facts.encode()).hexdigest()[:24] + ".npz"
 
 

@@ -17,6 +17,8 @@ import numpy as np
 
 from maillard import specs
 from maillard.errors import InvalidValue, UnknownName
+from maillard.problems import Problem
+from maillard.reproduction import data_sets
 from maillard.simulation.plans import Experiment as SimulationExperiment
 from maillard.simulation.plans import check_count, check_seed, make_experiment
 
@@ -57,9 +59,16 @@ class ReproductionSettings:
                 check_count(name, value, _MAX_SIZE[name])
                 if value < least:
                     raise InvalidValue(name, value, f"a whole number >= {least}")
+        known = [*_by_name(), *_groups()]
         for name in self.only:
-            if name not in _by_name():
-                raise UnknownName("experiment", name, _by_name())
+            if name not in known:
+                raise UnknownName("experiment", name, known)
+
+    def includes(self, experiment: PaperExperiment) -> bool:
+        """Whether an experiment is part of the run; without `only`, those that belong to no group are."""
+        if not self.only:
+            return not experiment.group
+        return experiment.name in self.only or experiment.group in self.only
 
 
 @dataclass(frozen=True)
@@ -74,6 +83,7 @@ class PaperExperiment:
     trials: int
     horizon: int
     curves: bool = True  # False: only the final regret
+    group: str = ""  # run only on request, by this name or that of the experiment
     full: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
@@ -93,8 +103,18 @@ class ExperimentPart:
         """The simulation of this part, checked and ready to run."""
         checkpoints = rounds(self.horizon) if self.curves else [self.horizon]
         return make_experiment(
-            self.policies, self.problem, self.horizon, self.trials, self.seed, checkpoints=checkpoints
+            self.policies,
+            self.problem_to_run(),
+            self.horizon,
+            self.trials,
+            self.seed,
+            checkpoints=checkpoints,
         )
+
+    def problem_to_run(self) -> str | Problem:
+        """The problem: its spec, or that of a data set."""
+        kind, _, name = self.problem.partition(data_sets.PREFIX)
+        return self.problem if kind else data_sets.classification(name)
 
 
 def rounds(horizon: int) -> list[int]:
@@ -132,7 +152,7 @@ def parts(settings: ReproductionSettings) -> list[ExperimentPart]:
     }
     made = []
     for experiment in _by_name().values():
-        if settings.only and experiment.name not in settings.only:
+        if not settings.includes(experiment):
             continue
         size = {"trials": experiment.trials, "horizon": experiment.horizon}
         size |= experiment.full if settings.full else {}
@@ -165,6 +185,11 @@ def _expand(templates: Sequence[str], over: Mapping[str, Sequence[float]]) -> It
 @functools.cache
 def _by_name() -> dict[str, PaperExperiment]:
     return {each["name"]: _experiment(each) for each in _CONTENT["experiment"]}
+
+
+def _groups() -> set[str]:
+    """The names of the groups of experiments that are run only on request."""
+    return {each.group for each in _by_name().values() if each.group}
 
 
 def _experiment(given: dict[str, Any]) -> PaperExperiment:

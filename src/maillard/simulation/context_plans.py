@@ -16,7 +16,7 @@ from maillard.policies.numerics.linear_scores import TIE
 from maillard.policies.segmented_policy import SegmentedPolicy
 from maillard.simulation import compiled_plans, policy_formulas
 from maillard.simulation.compiling import compile_function
-from maillard.simulation.engines import context_loops, direct_engines, linear_choices, ridge_models
+from maillard.simulation.engines import context_loops, direct_engines, linear_designs, ridge_models
 from maillard.simulation.linear_shapes import compiled_shape, segment_policy
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def compile_context_plan(plan: Plan, problem: ContextualProblem) -> ContextEngin
 
 
 def _linear_engine(plan: Plan, problem: ContextualProblem, shape: str) -> ContextEngine:
-    loop, functions = context_loops.LINEAR, (linear_choices.CHOICES[shape],)
+    loop, functions = context_loops.LINEAR, (linear_designs.CHOICES[shape],)
     run = compile_function(loop.build, functions, loop.SIGNATURE)
     mixed = compiled_plans.cumulative_mixed_in(plan.policy, problem.arms)
     compiled = compiled_plans.formula_plan(plan, run, mixed)

@@ -35,5 +35,5 @@ def compiled_shape(policy: Policy, problem: ContextualProblem) -> str | None:
     if shape == "linear-perturbed" and problem.shared and getattr(inner, "draws", "") == "joint":
         return "linear-joint"
     if shape == "linear-divergence" and problem.shared:
-        return None  # its design is computed by a search
+        return "linear-shared-divergence"
     return shape

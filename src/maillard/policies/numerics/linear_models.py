@@ -15,7 +15,6 @@ from maillard.policies.numerics.triangular import (
     cholesky,
     columns_of,
     forward,
-    sum_in_order,
 )
 
 # A smaller pivot, relative to the diagonal of V, consists mostly of rounding errors.
@@ -49,7 +48,7 @@ class LinearModels:
         if before is not None and counts is before.counts:
             return before
         shared = tally.arms is None
-        statistics = (tally.statistics(),) if shared else tuple(map(tally.statistics, range(len(tally))))
+        statistics = tally.all_statistics()
         if before is None or len(before.statistics) != len(statistics) or before.shared != shared:
             return cls(counts, statistics, shared, *_factor(statistics, ridge, centre))
         pairs = zip(statistics, before.statistics, strict=True)
@@ -59,7 +58,9 @@ class LinearModels:
         if len(changed) == len(statistics):
             return cls(counts, statistics, shared, *_factor(statistics, ridge, centre))
         lower, theta = before.lower.copy(), before.theta.copy()
-        lower[:, :, changed], theta[:, changed] = _factor([statistics[i] for i in changed], ridge, centre)
+        some_lower, some_theta = _factor([statistics[i] for i in changed], ridge, centre)
+        for place, i in enumerate(changed):
+            lower[:, :, i], theta[:, i] = some_lower[:, :, place], some_theta[:, place]
         return cls(counts, statistics, shared, lower, theta)
 
     @cached_property
@@ -68,9 +69,9 @@ class LinearModels:
         return columns_of(self.lower)
 
     @cached_property
-    def log_determinants(self) -> Floats:
-        """ln det V of each model."""
-        return 2.0 * sum_in_order(np.log(np.diagonal(self.lower).T))
+    def log_determinant(self) -> float:
+        """The sum of ln det V over all models."""
+        return 2.0 * float(np.log(self.lower.diagonal()).sum())
 
     @cached_property
     def norms(self) -> tuple[Floats, Floats]:
@@ -94,12 +95,12 @@ def _factor(
     # The row b - centre Sx below V makes the factorization compute L^-1 (b - centre Sx) as well.
     matrices = np.empty((size + 1, size, len(gram)))
     matrices[:size] = gram.transpose(1, 2, 0)
-    diagonal = np.einsum("iij->ij", matrices[:size])  # a view
+    diagonal = matrices.reshape(-1, len(gram))[: size * size : size + 1]  # a view
     diagonal += ridge
     matrices[size] = (products - centre * feature_sums).T
     factors = cholesky(matrices)
     lower = factors[:size]
-    pivots = np.diagonal(lower).T
+    pivots = lower.diagonal().T
     if not (pivots * pivots > MIN_PIVOT * diagonal).all():
         raise singular_model(ridge)
     return lower, backward(lower, factors[size])

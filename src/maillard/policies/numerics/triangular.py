@@ -7,9 +7,13 @@ with additions. The models are the last axis: a batch of m matrices has the shap
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from maillard.array_types import Floats
+
+_SHORT = 32  # up to so many features, a loop over numbers is faster than one over arrays of one model
 
 
 def cholesky(matrices: Floats) -> Floats:
@@ -23,6 +27,8 @@ def cholesky(matrices: Floats) -> Floats:
     >>> np.tril(lower[:2]).tolist(), lower[2].tolist()
     ([[2.0, 0.0], [1.0, 2.0]], [1.0, 2.0])
     """
+    if matrices.shape[2] == 1:
+        return _cholesky_of_one(matrices[:, :, 0])[:, :, None]
     lower = matrices.copy()
     size = lower.shape[1]
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -33,6 +39,21 @@ def cholesky(matrices: Floats) -> Floats:
             column /= pivot
             rest = lower[j + 1 :, j + 1 :]
             rest -= column[:, None] * column[: size - j - 1]
+    return lower
+
+
+def _cholesky_of_one(matrix: Floats) -> Floats:
+    """Return the factor of one matrix, by the same operations without the last axis, which take less time."""
+    lower = matrix.copy()
+    size = lower.shape[1]
+    for j in range(size):
+        pivot = float(lower[j, j])
+        pivot = math.sqrt(pivot) if pivot > 0.0 else math.nan
+        lower[j, j] = pivot
+        column = lower[j + 1 :, j]
+        column /= pivot
+        rest = lower[j + 1 :, j + 1 :]
+        rest -= column[:, None] * column[: size - j - 1]
     return lower
 
 
@@ -67,12 +88,24 @@ def forward(lower: Floats, rows: Floats, columns: Columns | None = None) -> Floa
 
 def backward(lower: Floats, rows: Floats) -> Floats:
     """Return L'^-1 y for each column y of `rows`; the element i is reduced for j = d - 1, ..., i + 1."""
+    if rows.shape[1:] == (1,) and len(rows) <= _SHORT:
+        return np.array(_backward_of_one(lower[:, :, 0].tolist(), rows[:, 0].tolist()))[:, None]
     solved = rows.copy()
     for j in range(len(solved) - 1, -1, -1):
         pivot = solved[j]
         pivot /= lower[j, j]
         rest = solved[:j]
         rest -= lower[j, :j] * pivot
+    return solved
+
+
+def _backward_of_one(lower: list[list[float]], solved: list[float]) -> list[float]:
+    """Return L'^-1 y with the same operations, number by number."""
+    for j in range(len(solved) - 1, -1, -1):
+        row = lower[j]
+        pivot = solved[j] = solved[j] / row[j]
+        for i in range(j):
+            solved[i] -= row[i] * pivot
     return solved
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+
 import numpy as np
 
 from maillard.array_types import Floats
@@ -10,6 +13,8 @@ from maillard.policies.numerics.linear_scores import TIE
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 _SQRT_HALF = float(np.sqrt(0.5))
+_FEW = 64  # up to so many lines, a loop over numbers is faster than operations on arrays
+_QUADRATURE = list(zip((_NODES + 1.0).tolist(), _WEIGHTS.tolist(), strict=True))
 
 
 def envelope_log_probabilities(
@@ -25,6 +30,11 @@ def envelope_log_probabilities(
     >>> np.exp(log).round(6).tolist()
     [0.682689, 0.317311]
     """
+    few = slope.size <= _FEW
+    if few:
+        chosen = np.array(_log_probabilities_of_few(height.tolist(), slope.tolist(), tolerance))
+        if errors is None:
+            return chosen, None
     order = np.argsort(slope, kind="stable")
     ordered = slope[order]
     fresh = np.diff(ordered, prepend=-np.inf) > TIE * ordered[-1]
@@ -34,11 +44,13 @@ def envelope_log_probabilities(
     begin = np.flatnonzero(fresh)
     top = np.maximum.reduceat(height[order], begin)
     highest = height >= top[group] - tolerance
-    lines, start, end = _envelope(top.tolist(), ordered[begin].tolist())
+    lines, starts, ends = _envelope(top.tolist(), ordered[begin].tolist())
+    start, end = np.array(starts), np.array(ends)
     log = np.full(top.size, -np.inf)
     log[lines] = half_normal_log_probability(start, end)
-    shared = log[group] - np.log(np.bincount(group[highest]))[group]
-    chosen = np.where(highest, shared, -np.inf)
+    if not few:
+        shared = log[group] - np.log(np.bincount(group[highest]))[group]
+        chosen = np.where(highest, shared, -np.inf)
     if errors is None:
         return chosen, None
     change = np.zeros(top.size)
@@ -57,6 +69,27 @@ def envelope_log_probabilities(
     return chosen, change[group] + rounding_error(chosen)
 
 
+def _log_probabilities_of_few(height: list[float], slope: list[float], tolerance: float) -> list[float]:
+    """Return the log probabilities of `envelope_log_probabilities`, number by number."""
+    order = sorted(range(len(slope)), key=slope.__getitem__)
+    close = TIE * slope[order[-1]]
+    groups = [[order[0]]]
+    for before, line in itertools.pairwise(order):
+        if slope[line] - slope[before] > close:
+            groups.append([line])
+        else:
+            groups[-1].append(line)
+    tops = [max([height[line] for line in group]) for group in groups]
+    lines, start, end = _envelope(tops, [slope[group[0]] for group in groups])
+    found = [-math.inf] * len(slope)
+    for place, low, high in zip(lines, start, end, strict=True):
+        winners = [line for line in groups[place] if height[line] >= tops[place] - tolerance]
+        share = _half_normal_log_probability_of_one(low, high) - math.log(len(winners))
+        for line in winners:
+            found[line] = share
+    return found
+
+
 def _changes(log: Floats, start: Floats, errors: tuple[Floats, Floats], steeper: Floats) -> Floats:
     """Return bounds on the changes of log probabilities if the lines of the envelope are slightly wrong.
 
@@ -73,7 +106,7 @@ def _changes(log: Floats, start: Floats, errors: tuple[Floats, Floats], steeper:
     return 2.0 * change  # twice, for the terms of higher order
 
 
-def _envelope(height: list[float], slope: list[float]) -> tuple[list[int], Floats, Floats]:
+def _envelope(height: list[float], slope: list[float]) -> tuple[list[int], list[float], list[float]]:
     """Return the lines of the upper envelope over z >= 0 from left to right, and their intervals.
 
     The slopes are ascending. An interval that is shorter than 2**-40 (1 + z) counts as empty: it consists
@@ -93,8 +126,7 @@ def _envelope(height: list[float], slope: list[float]) -> tuple[list[int], Float
             starts.pop()
         starts.append(z if lines else 0.0)
         lines.append(line)
-    start = np.array(starts)
-    return lines, start, np.append(start[1:], np.inf)
+    return lines, starts, [*starts[1:], math.inf]
 
 
 def half_normal_log_probability(start: Floats, end: Floats) -> Floats:
@@ -120,3 +152,24 @@ def half_normal_log_probability(start: Floats, end: Floats) -> Floats:
         narrow = np.log(total) - 0.5 * start * start + 0.5 * np.log(2.0 / np.pi)
     log: Floats = np.where(inside < -1.0, wide, narrow)
     return np.minimum(log, 0.0)
+
+
+def _half_normal_log_probability_of_one(start: float, end: float) -> float:
+    """Return `half_normal_log_probability` of one interval, with the same formulas."""
+    above = _log_tail(start)
+    if end == math.inf or above == -math.inf:
+        return min(above, 0.0)
+    inside = _log_tail(end) - above
+    if inside < -1.0:
+        return min(above + math.log1p(-math.exp(inside)), 0.0)
+    half = 0.5 * (end - start)
+    steps = [(half * node, weight) for node, weight in _QUADRATURE]  # x - start, for each node x
+    total = sum([weight * math.exp(-0.5 * step * (step + 2.0 * start)) for step, weight in steps]) * half
+    return min(math.log(total) - 0.5 * start * start + 0.5 * math.log(2.0 / math.pi), 0.0)
+
+
+def _log_tail(z: float) -> float:
+    from scipy.special import erfcx
+
+    scaled = erfcx(z * _SQRT_HALF)
+    return math.log(scaled) - 0.5 * z * z if scaled > 0.0 else -math.inf

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from maillard.reproduction.experiment_results import ExperimentResults
 from maillard.reproduction.report_content import ReportSection
 from maillard.reproduction.sections import (
+    context_sections,
     extension_sections,
     off_policy_section,
     paper_sections,
@@ -39,6 +40,9 @@ _SECTIONS: tuple[tuple[tuple[str, ...], Callable[[ExperimentResults], ReportSect
     (("delay-static", "delay-dynamic"), extension_sections.delay),
     (("frontier",), extension_sections.frontier),
     (("wrong-sigma2",), extension_sections.sigma2),
+    (("contexts-data",), context_sections.labelled_data),
+    (("contexts-sphere", "contexts-optimism"), context_sections.linear_arms),
+    (("contexts-sphere", "contexts-optimism", "contexts-data"), context_sections.linear_off_policy),
     ((), paper_sections.guarantees),
 )
 
