@@ -145,7 +145,10 @@ def compare(
         if opened.reward_range is None or not missing or settings.missing == "ignore":
             return found
         # Missing rewards could have been as unfavourable to `a`, or to `b`, as their range allows.
-        favours_a = (found.first.evidence.target - found.second.evidence.target).probabilities[0] > 0
+        difference = found.first.evidence.target - found.second.evidence.target
+        if difference.contextual:
+            return found  # which arms favour `a` depends on the context: missing rewards are left out
+        favours_a = difference.probabilities[0] > 0
         low, high = opened.reward_range
         ends = ((low, high), (high, low))
         least, most = (
@@ -172,12 +175,13 @@ def _compare(
     query = Query.of(log, targets, [*_WEIGHTED, *sequences], halved)
     query = replace(query, shared_rows=True, fill_missing=fill_missing)
     difference = query.targets[0] - query.targets[1]
-    if not difference.probabilities.any():
+    if not difference.contextual and not difference.probabilities.any():
         raise InvalidValue("b", str(targets[1]), f"a target that differs from {query.targets[0].name}")
     first, second = run_query(log, query)
     normal = [name for name in general if name not in sequences]
     paired_query = Query.of(log, [difference], normal or _WEIGHTED, settings)
-    paired_query = replace(paired_query, fill_missing=fill_missing)
+    # If a target depends on the context, the rows are those of both reports.
+    paired_query = replace(paired_query, fill_missing=fill_missing, shared_rows=difference.contextual)
     evidence = replace(first.evidence, query=paired_query, target=difference)
     pair = _Pair(first, second, evidence)
     pair.read(keep=bool(set(names) & set(_TWO_ARMS)))
@@ -235,8 +239,9 @@ class _Pair:
         inverse = np.exp(-rows.log_probability)
         weights = [
             target.probabilities[np.minimum(rows.target_row, target.positions - 1), rows.arm] * inverse
-            for target in self.targets
+            for target in (self.targets if rows.both is None else ())
         ]
+        weights += [] if rows.both is None else list(rows.both.T)
         if rows.propensity is not None:
             self.roots += float(np.sqrt(rows.propensity).sum())
         terms = np.stack([weights[0], weights[0] * rows.reward, weights[1], weights[1] * rows.reward])
@@ -344,6 +349,8 @@ def _two_arm_estimate(name: str, pair: _Pair, penalty: float | None) -> Estimate
     arms = [target.only_arm for target in pair.targets]
     if None in arms:
         raise Refused("it is for the difference of two arms")
+    if pair.evidence.log.contextual:
+        raise Refused(estimates.NOT_FOR_CONTEXTS)
     if pair.evidence.sums.repeated or pair.evidence.query.by_unit:
         raise Refused("it needs rows that are chosen independently")
     columns = [np.concatenate(each) for each in zip(*pair.kept, strict=True)]

@@ -9,6 +9,7 @@ import numpy as np
 
 from maillard.array_types import Floats
 from maillard.evaluation.bound_targets import Target
+from maillard.evaluation.contextual_targets import ContextualTarget
 from maillard.evaluation.diagnostics import Diagnostics
 from maillard.evaluation.estimators.estimator import CONFIDENCE_SEQUENCE, Estimator
 from maillard.evaluation.evaluation_log import EvaluationLog
@@ -51,13 +52,34 @@ class Evidence:
 
     @property
     def modelled(self) -> bool:
-        """Whether the caller gave a reward model."""
-        return self.query.settings.reward_model is not None
+        """Whether there is a reward model that was not fitted to the rows that it predicts."""
+        return self.query.settings.reward_model is not None or self.log.predicts
 
     @property
     def never_chosen(self) -> float:
-        """The target's probability of arms that the log never chose."""
+        """The target's probability of arms that the log never chose.
+
+        For a contextual target, the fraction of the rows whose distribution has only such arms.
+        """
+        places = self.target_sums.places
+        if places is not None:
+            rows, positive = places.T
+            return float(rows[positive == 0].sum() / max(rows.sum(), 1.0))
         return float((np.abs(self.target.probabilities) * (self.sums.chosen() == 0)).sum(axis=1).max())
+
+    @property
+    def never_shown(self) -> str:
+        """The contexts for which the log never shows the target's arms, in words; empty if there are none."""
+        target, places = self.target, self.target_sums.places
+        if places is None or not isinstance(target, ContextualTarget):
+            return ""
+        arms = np.array(self.log.arms)
+        found = []
+        for place in np.flatnonzero((places[:, 0] > 0) & (places[:, 1] == 0)).tolist():
+            names = " or ".join(map(repr, arms[target.probabilities[place] > 0].tolist()))
+            when = target.describe(place) or "some contexts"
+            found.append(f"in the {int(places[place, 0]):,} rows of {when} the log never shows {names}")
+        return "; ".join(found)
 
     @property
     def mean_squares(self) -> Floats | None:
@@ -157,6 +179,8 @@ class Evidence:
                 f"{d.missing:.1%} of the rows have no reward and are left out, as if rewards were missing at "
                 "random; a reward window with a default value avoids this"
             )
+        if not self.all_probabilities and self.never_shown:
+            found.append(f"{self.never_shown}, so these rows count as if the reward were 0, or not at all")
         if not self.all_probabilities and abs(d.mean_weight - 1.0) > 5.0 * d.mean_weight_error:
             found.append(
                 f"the mean weight is {d.mean_weight:.3g} instead of 1: the probabilities may be wrong, "
