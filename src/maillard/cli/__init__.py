@@ -58,6 +58,7 @@ def main(load: tuple[Path, ...]) -> None:
 for _command in (
     evaluation_commands.compare,
     evaluation_commands.evaluate,
+    evaluation_commands.learn_rule,
     evaluation_commands.plan,
     evaluation_commands.replay,
     log_commands.backup,

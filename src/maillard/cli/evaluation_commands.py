@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from maillard.cli.terminal import progress, row_progress
 from maillard.errors import InvalidValue
 
 if TYPE_CHECKING:
-    from maillard.evaluation import Comparison, Report
+    from maillard.evaluation import Segments
 
 _EXIT_REFUSED = 3
 _LOG = click.argument("log", nargs=-1, required=True)
@@ -78,6 +78,23 @@ _QUERY_OPTIONS = (
         default=0.2,
     ),
 )  # fmt: skip
+_BY = option(
+    "--by", "A report for each value of this key of the context; may be repeated. The intervals of all "
+    "segments are valid together.",
+    multiple=True, metavar="KEY",
+)  # fmt: skip
+_CONTEXT = (
+    option(
+        "--context",
+        "A column of a table that is a key of the context, if there is no column `context`; may be repeated.",
+        multiple=True, metavar="COLUMN",
+    ),
+    option(
+        "--features",
+        "A key of the context that the reward model uses as a category; may be repeated. Default: all keys.",
+        multiple=True, metavar="KEY",
+    ),
+)  # fmt: skip
 _MODEL = option(
     "--reward-model",
     "Mean reward of each arm, fixed before the log was collected; for dm, dr and related estimators.",
@@ -102,10 +119,11 @@ def _with_epochs(settings: dict[str, Any]) -> dict[str, Any]:
 @click.command()
 @_LOG
 @option(
-    "--target", "arm:NAME, uniform, or dist:NAME=PROBABILITY,...; may be repeated.",
+    "--target", "arm:NAME, uniform, dist:NAME=PROBABILITY,..., rule:KEY=VALUE->ARM,...,else->ARM, or "
+    "frozen:STATE; may be repeated.",
     dest="targets", multiple=True, required=True, metavar="TARGET",
 )  # fmt: skip
-@add_options(_TAIL, *_QUERY_OPTIONS, _MODEL, _INTERVAL, JSON, _PAGE)
+@add_options(_TAIL, _BY, *_CONTEXT, *_QUERY_OPTIONS, _MODEL, _INTERVAL, JSON, _PAGE)
 def evaluate(
     *, log: tuple[str, ...], tail: str | None, as_json: bool, page: Path | None, **settings: Any
 ) -> None:
@@ -118,13 +136,20 @@ def evaluate(
     maillard evaluate decisions.db --target arm:blue --target uniform
     maillard evaluate clicks/ --target dist:red=0.7,blue=0.3 --columns arm=item_id,reward=click --json
     maillard evaluate exported/ --tail decisions.db --target arm:blue
+    maillard evaluate decisions.parquet --target 'rule:device=phone->blue,else->red' --by device
 
-    Exit status: 0 if every target has an estimate, 3 if all estimators were refused for some target, 2 if the
-    query or the log is invalid. --json prints {"reports": [...]} in the order of the targets. Each report has
-    "target", "estimates" by name ("value", "lower", "upper", "interval", "assumes", "caveat", "refusal",
-    ...), "refusals" and "diagnostics". Values that are not finite are null.
+    A rule chooses an arm by the context: the first clause decides whose conditions (KEY=VALUE, KEY<NUMBER,
+    KEY>=NUMBER, joined by &) all hold. frozen:STATE is the log's own policy as it was at that state.
+
+    Exit status: 0 if every target has an estimate (with --by in every segment), 3 if all estimators were
+    refused for some target, 2 if the query or the log is invalid. --json prints {"reports": [...]} in the
+    order of the targets. Each report has "target", "estimates" by name ("value", "lower", "upper",
+    "interval", "assumes", "caveat", "refusal", ...), "refusals" and "diagnostics". With --by, each has
+    "segments", a list of {"segment", "rows", "report"}, and "whole", the report for the whole log. Values
+    that are not finite are null.
     """  # noqa: D301  # click requires this character
     check_output_file("--page", page, (".html", ".htm"), log)
+    _refuse_page(page, settings)
     with requires_extra("evaluate", "evaluation"):
         from maillard.evaluation import evaluate_each
 
@@ -132,6 +157,8 @@ def evaluate(
         reports = evaluate_each(_single_or_list(log, tail), on_rows=on_rows, **_with_epochs(settings))
     if as_json:
         _echo_json({"reports": [each.to_dict() for each in reports]})
+    elif settings["by"] is not None:
+        _print_segments(reports)
     else:
         from maillard.cli.output import print_reports
 
@@ -145,6 +172,8 @@ def evaluate(
 @click.argument("second")
 @add_options(
     _TAIL,
+    _BY,
+    *_CONTEXT,
     *_QUERY_OPTIONS,
     option(
         "--penalty",
@@ -170,12 +199,14 @@ def compare(
 
     \b
     maillard compare decisions.db arm:blue arm:red
+    maillard compare decisions.parquet 'rule:device=phone->blue,else->red' arm:red --by country
 
     Exit status: 0 if there is an estimate, 3 if all estimators were refused, 2 if the query or the log is
     invalid. --json prints an object with the "estimates" of the difference, "refusals", and the reports
     "first" and "second".
     """  # noqa: D301  # click requires this character
     check_output_file("--page", page, (".html", ".htm"), log)
+    _refuse_page(page, settings)
     with requires_extra("compare", "evaluation"):
         from maillard.evaluation import compare as run
 
@@ -183,11 +214,53 @@ def compare(
         found = run(_single_or_list(log, tail), first, second, on_rows=on_rows, **_with_epochs(settings))
     if as_json:
         _echo_json(found.to_dict())
+    elif settings["by"] is not None:
+        _print_segments([found])
     else:
         from maillard.cli.output import print_comparison
 
         print_comparison(found)
     _finish(found, page)
+
+
+@click.command("learn-rule")
+@_LOG
+@option(
+    "--key", "A key of the context that the rule may use; may be repeated. Default: all keys, at most 8.",
+    dest="keys", multiple=True, metavar="KEY",
+)  # fmt: skip
+@option("--depth", "Conditions that a rule may combine: 0, 1 or 2.", default=2)
+@option(
+    "--split",
+    "Learn from the first decisions (order), or from some of the units (unit). Default: unit if they repeat.",
+    type=click.Choice(["order", "unit"]),
+)  # fmt: skip
+@option("--fraction", "Fraction of the decisions, or of the units, to learn from.", default=0.5)
+@option("--min-rows", "Smallest number of decisions in each part of the rule.", default=50)
+@add_options(_TAIL, *_CONTEXT, *_QUERY_OPTIONS, JSON)
+def learn_rule(*, log: tuple[str, ...], tail: str | None, as_json: bool, **settings: Any) -> None:
+    """Learn a rule that chooses an arm by the context, and evaluate it on decisions that were not used.
+
+    The rule is the best tree with one condition and one more on either side. It is learned from a part of
+    LOG, and its value is estimated from the other part, also minus that of the best single arm.
+
+    \b
+    maillard learn-rule decisions.parquet --key device --key age
+
+    Exit status: as for `maillard evaluate`. --json prints an object with "rule", "report" and "comparison".
+    """  # noqa: D301  # click requires this character
+    with requires_extra("learn-rule", "evaluation"):
+        from maillard.evaluation import learn_rule as run
+
+    with row_progress("read") as on_rows:
+        found = run(_single_or_list(log, tail), on_rows=on_rows, **_with_epochs(settings))
+    if as_json:
+        _echo_json(found.to_dict())
+    else:
+        from maillard.cli.output import print_rule
+
+        print_rule(found)
+    _finish([found.report], None)
 
 
 @click.command()
@@ -345,7 +418,18 @@ def _echo_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False))
 
 
-def _finish(found: Comparison | list[Report], page: Path | None) -> None:
+def _refuse_page(page: Path | None, settings: Mapping[str, Any]) -> None:
+    if page is not None and settings["by"] is not None:
+        raise InvalidValue("--page", str(page), "no page together with --by; use --json")
+
+
+def _print_segments(found: Sequence[Segments[Any]]) -> None:
+    from maillard.cli.output import print_segments
+
+    print_segments(found)
+
+
+def _finish(found: Any, page: Path | None) -> None:
     """Write the page, and exit with a status of its own if all estimators were refused for a target."""
     if page is not None:
         from maillard import __version__
@@ -354,7 +438,9 @@ def _finish(found: Comparison | list[Report], page: Path | None) -> None:
         write_page(found, page, {"made with": f"maillard {__version__}"})
         click.echo(f"wrote {page}", err=True)
     for each in found if isinstance(found, list) else [found]:
-        if all(estimate.value is None for estimate in each.values()):
+        # A result by segment has the results of the segments as values.
+        results = [each] if hasattr(each, "estimates") else each.values()
+        if not all(result.answered for result in results):
             raise SystemExit(_EXIT_REFUSED)
 
 

@@ -18,6 +18,7 @@ from maillard.decisions.contexts import Contexts, context_key
 from maillard.errors import CannotAnswer, InvalidValue, UnknownName
 from maillard.evaluation.bound_targets import Target
 from maillard.evaluation.rules import Rule
+from maillard.features import Features
 from maillard.linear_tally import LinearTally
 from maillard.policies import Policy
 
@@ -141,6 +142,8 @@ class FrozenTarget(ContextualTarget):
     "Which of the tally's arms may be chosen."
     after: int
     "The number of the state; earlier decisions are left out."
+    features: Features | None = None
+    "How contexts are encoded for the policy; None if the log has encoded rows."
     _cache: dict[bytes, Floats] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -153,6 +156,7 @@ class FrozenTarget(ContextualTarget):
         active: Sequence[bool] | None = None,
         after: int = 0,
         name: str | None = None,
+        features: Features | None = None,
     ) -> FrozenTarget:
         """The target over the arms of a log; `arms` are those of the tally."""
         for arm in arms:
@@ -164,7 +168,7 @@ class FrozenTarget(ContextualTarget):
         # Any distribution over the active arms is possible. These are its corners.
         corners = np.zeros((int(able.sum()), len(order)))
         corners[np.arange(len(corners)), places[able]] = 1.0
-        more: dict[str, Any] = {"places": places, "active": able, "after": after}
+        more: dict[str, Any] = {"places": places, "active": able, "after": after, "features": features}
         return cls(name or f"frozen {policy}", corners, policy=bound, tally=tally, **more)
 
     @classmethod
@@ -214,7 +218,10 @@ class FrozenTarget(ContextualTarget):
 
     def _inputs(self, columns: Columns, source: str) -> Floats:
         """The encoded features of each row."""
-        rows = contexts_of(columns, source).rows
+        contexts = contexts_of(columns, source)
+        from maillard.evaluation.context_encoding import encode_contexts
+
+        rows = contexts.rows if self.features is None else encode_contexts(self.features, contexts)
         if not isinstance(self.tally, LinearTally) or self.tally.arms is None or rows is None:
             raise CannotAnswer(
                 f"{source}: a frozen {self.policy.name} needs one row of encoded features per decision, "

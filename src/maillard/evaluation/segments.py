@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,7 +22,7 @@ from maillard.decisions.contexts import value_text
 from maillard.errors import UnknownName
 from maillard.evaluation.contextual_targets import contexts_of
 from maillard.evaluation.evaluation_log import EvaluationLog, store_columns, stored_columns
-from maillard.evaluation.evaluation_report import Estimates, plain
+from maillard.evaluation.evaluation_report import Estimate, Estimates, plain
 from maillard.evaluation.query import Settings
 
 OTHER, MISSING = "(other)", "(missing)"
@@ -116,10 +116,15 @@ def segment_text(segment: Segment) -> str:
     return segment if isinstance(segment, str) else ", ".join(segment)
 
 
+def shown_estimate(found: Estimates) -> Estimate | None:
+    """The recommended estimate; if each has a caveat, the first with an interval; None if all are refused."""
+    return found.best or next((each for each in found.values() if each.lower is not None), None)
+
+
 def summary(found: Estimates) -> str:
     """The estimate to read first, in one line, or why there is none."""
-    best = found.best or next((each for each in found.values() if each.lower is not None), None)
-    if best is None or best.lower is None or best.value is None:
+    best = shown_estimate(found)
+    if best is None:
         return "refused: " + next(iter(found.refusals.values()), "no estimate has an interval")
     level = f"{100 * found.confidence:.4g}%"
     caveat = f"  but: {best.caveat}" if found.best is None else ""
@@ -143,17 +148,19 @@ def segments_of(
     if len(pooled) == 1:  # there is nothing to pool it with
         kept, pooled = [*kept, *pooled], []
     place = {name: kept.index(name) if name in set(kept) else len(kept) for name in ordered}
-    with ExitStack() as closing:
-        count = len(kept) + bool(pooled)
-        files: list[IO[bytes]] = [
-            closing.enter_context(tempfile.SpooledTemporaryFile(max_size=_MAX_MEMORY)) for _ in range(count)
-        ]
-        rows = _split(log, by, place, files)
-        labels: list[Segment] = [name[0] if len(by) == 1 else name for name in kept]
-        labels += [OTHER] * bool(pooled)
+    labels: list[Segment] = [name[0] if len(by) == 1 else name for name in kept]
+    labels += [OTHER] * bool(pooled)
+
+    def places(columns: Columns) -> Ints:
+        names, codes = _segment_codes(columns, log, by)
+        found: Ints = np.array([place[name] for name in names], np.int64)[codes]
+        return found
+
+    titles = [f"{', '.join(by)} = {segment_text(label)}" for label in labels]
+    with split_log(log, places, titles) as parts:
         logs = {
-            label: _log_of_segment(log, by, label, file, size)
-            for label, file, size in zip(labels, files, rows, strict=True)
+            label: replace(part, segment=segment_text(label))
+            for label, part in zip(labels, parts, strict=True)
         }
         yield logs, _notes(pooled, sizes, settings)
 
@@ -182,26 +189,29 @@ def _segment_codes(
     return list(place), np.array([place[name] for name in names], np.int64)[codes]
 
 
-def _split(
-    log: EvaluationLog, by: tuple[str, ...], place: Mapping[tuple[str, ...], int], files: list[IO[bytes]]
-) -> list[int]:
-    """Write the rows of each segment to its file; returns how many rows each has."""
-    rows = [0] * len(files)
-    for columns in log.columns():
-        names, codes = _segment_codes(columns, log, by)
-        segment = np.array([place[name] for name in names], np.int64)[codes]
-        for each in np.unique(segment).tolist():
-            part = columns.filter(segment == each)
-            row = np.arange(rows[each] + 1, rows[each] + len(part) + 1)
-            # Rows are numbered within the segment, and numbers of the whole table have gaps here.
-            rows[each] += store_columns([replace(part, row=row, step=None)], files[each])
-    return rows
+@contextmanager
+def split_log(
+    log: EvaluationLog, places: Callable[[Columns], Ints], titles: Collection[str]
+) -> Iterator[list[EvaluationLog]]:
+    """The log in parts: `places` tells the part of each row, and `titles` name the parts."""
+    with ExitStack() as closing:
+        files: list[IO[bytes]] = [
+            closing.enter_context(tempfile.SpooledTemporaryFile(max_size=_MAX_MEMORY)) for _ in titles
+        ]
+        rows = [0] * len(files)
+        for columns in log.columns():
+            place = places(columns)
+            for each in np.unique(place).tolist():
+                part = columns.filter(place == each)
+                row = np.arange(rows[each] + 1, rows[each] + len(part) + 1)
+                # Rows are numbered within the part, and numbers of the whole table have gaps here.
+                rows[each] += store_columns([replace(part, row=row, step=None)], files[each])
+        yield [
+            _part_of(log, f"{log.source}, {title}", file, size)
+            for title, file, size in zip(titles, files, rows, strict=True)
+        ]
 
 
-def _log_of_segment(
-    log: EvaluationLog, by: tuple[str, ...], label: Segment, file: IO[bytes], size: int
-) -> EvaluationLog:
+def _part_of(log: EvaluationLog, source: str, file: IO[bytes], size: int) -> EvaluationLog:
     read: Callable[[], Iterator[Columns]] = partial(stored_columns, file)
-    name = f"{', '.join(by)} = {segment_text(label)}"
-    more = {"segment": segment_text(label), "source": f"{log.source}, {name}"}
-    return replace(log, columns=read, parts=(read,), size=size, **more)  # type: ignore[arg-type]
+    return replace(log, columns=read, parts=(read,), size=size, source=source)
