@@ -33,12 +33,19 @@ class ContextColumn(NamedTuple):
     codes: Integers
 
     def numbers(self) -> NDArray[np.float64] | None:
-        """Return the values as numbers, NaN if missing; None if some value is not a number."""
-        found = [math.nan if value is None else value for value in self.values]
+        """Return the values as numbers, NaN if missing; None if some row's value is not a number."""
+        used = self.used
+        found = [value if each else None for value, each in zip(self.values, used.tolist(), strict=True)]
         if any(isinstance(value, str | bool) for value in found):
             return None
-        numbers: NDArray[np.float64] = np.array(found, np.float64)
+        numbers = np.array([math.nan if value is None else value for value in found], np.float64)
         return numbers[self.codes]
+
+    @property
+    def used(self) -> NDArray[np.bool_]:
+        """Whether some row has each of the values."""
+        used: NDArray[np.bool_] = np.bincount(self.codes, minlength=len(self.values)) > 0
+        return used
 
 
 class Contexts:

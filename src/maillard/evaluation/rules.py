@@ -42,7 +42,8 @@ class Condition:
     def holds(self, contexts: Contexts) -> Bools:
         """Return whether it holds, for each row."""
         column = contexts.column(self.key)
-        each: Bools = np.array([self.holds_for(value) for value in column.values], np.bool_)
+        pairs = zip(column.values, column.used.tolist(), strict=True)
+        each: Bools = np.array([used and self.holds_for(value) for value, used in pairs], np.bool_)
         return each[column.codes]
 
     def holds_for(self, value: Value) -> bool:
