@@ -13,7 +13,9 @@ import argparse
 import json
 import time
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from benchmarks.coverage.contextual_logs import (
     CONTEXTS,
@@ -27,10 +29,12 @@ from benchmarks.coverage.contextual_logs import (
     true_value,
 )
 from maillard import evaluate, evaluate_each
+from maillard.evaluation.bound_targets import AnyTarget
 from maillard.evaluation.evaluation_report import Report
 
 CONFIDENCE = 0.9
 SIZES = (2_000, 10_000)
+_SAVE_EVERY = 5
 ESTIMATORS = [
     "ips",
     "snips",
@@ -50,17 +54,23 @@ Counts = Counter[tuple[str, str, str]]  # by question, estimator, and logs, answ
 
 def count_log(log: ContextualLog, counts: Counts) -> None:
     """Evaluate the targets on one log, and count the intervals that contain the true values."""
-    options = {"confidence": CONFIDENCE, "reward_range": (0, 1), "floor": FLOOR, "comparisons": 1}
+    options: dict[str, Any] = {
+        "confidence": CONFIDENCE,
+        "reward_range": (0, 1),
+        "floor": FLOOR,
+        "comparisons": 1,
+    }
     values = {
         "rule": true_value(rule_distribution(RULE)),
         "frozen": true_value(frozen_distribution(log.frozen)),
     }
-    reports = evaluate_each(log.table, [RULE, log.frozen], ESTIMATORS, **options)  # type: ignore[arg-type]
+    targets: list[AnyTarget] = [RULE, log.frozen]
+    reports = evaluate_each(log.table, targets, ESTIMATORS, **options)
     for (question, value), report in zip(values.items(), reports, strict=True):
         for name in ESTIMATORS:
             _count(counts, question, name, [(report, value)])
     del options["comparisons"]
-    by = evaluate(log.table, RULE, SEGMENT_ESTIMATORS, by="device", **options)  # type: ignore[call-overload]
+    by = evaluate(log.table, RULE, SEGMENT_ESTIMATORS, by="device", **options)
     devices = dict.fromkeys(each["device"] for each in CONTEXTS)
     truths = {device: true_value(rule_distribution(RULE), device) for device in devices}
     for name in SEGMENT_ESTIMATORS:
@@ -80,24 +90,28 @@ def _count(counts: Counts, question: str, name: str, answers: list[tuple[Report,
     )
 
 
-def run(runs: int, seed: int, seconds: float | None = None) -> list[dict[str, object]]:
-    """Simulate and count; `seconds` limits the time of each policy and size."""
-    found: list[dict[str, object]] = []
-    for size in SIZES:
-        for name in POLICIES:
-            counts: Counts = Counter()
-            start = time.process_time()
-            for number in range(runs):
-                if seconds is not None and time.process_time() - start > seconds:
-                    break
-                count_log(simulate_contextual_log(name, size, seed * 1_000_000 + number), counts)
-            for question, estimator in dict.fromkeys(key[:2] for key in counts):
-                logs, answered, covered = (
-                    counts[question, estimator, each] for each in ("logs", "answered", "covered")
-                )
-                row = {"rows": size, "policy": name, "question": question, "estimator": estimator}
-                found.append({**row, "logs": logs, "answered": answered, "covered": covered})
-    return found
+def run(runs: int, seed: int, seconds: float | None = None) -> Iterator[list[dict[str, object]]]:
+    """Simulate and count; yields what was found so far from time to time. `seconds` limits the CPU time."""
+    counts: dict[tuple[int, str], Counts] = {(size, name): Counter() for size in SIZES for name in POLICIES}
+    for number in range(runs):
+        if seconds is not None and time.process_time() > seconds:
+            break
+        for (size, name), each in counts.items():
+            count_log(simulate_contextual_log(name, size, seed * 1_000_000 + number), each)
+        if number % _SAVE_EVERY == 0:
+            yield _rows(counts)
+    yield _rows(counts)
+
+
+def _rows(counts: Mapping[tuple[int, str], Counts]) -> list[dict[str, object]]:
+    return [
+        {
+            **{"rows": size, "policy": name, "question": question, "estimator": estimator},
+            **{field: each[question, estimator, field] for field in ("logs", "answered", "covered")},
+        }
+        for (size, name), each in counts.items()
+        for question, estimator in dict.fromkeys(key[:2] for key in each)
+    ]
 
 
 def print_table(found: list[dict[str, object]]) -> None:
@@ -109,7 +123,7 @@ def print_table(found: list[dict[str, object]]) -> None:
     for rows, question, estimator in dict.fromkeys(key[:3] for key in cells):
         line, total = f"{rows:>6} {question:9} {estimator:15}", [0, 0]
         for name in POLICIES:
-            cell = cells[rows, question, estimator, name]
+            cell = cells.get((rows, question, estimator, name), {"answered": 0, "covered": 0})
             answered, covered = int(str(cell["answered"])), int(str(cell["covered"]))
             total = [total[0] + answered, total[1] + covered]
             line += f"{covered / max(answered, 1):>13.1%} "
@@ -121,12 +135,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=1000, help="logs of each policy and size")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--seconds", type=float, help="CPU time of each policy and size, at most")
+    parser.add_argument("--seconds", type=float, help="CPU time, at most")
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args()
-    found = run(options.runs, options.seed, options.seconds)
+    found: list[dict[str, object]] = []
+    for found in run(options.runs, options.seed, options.seconds):  # used after the loop
+        # An interrupted run leaves what it has found so far.
+        options.output.write_text(json.dumps({"confidence": CONFIDENCE, "results": found}, indent=1) + "\n")
     print_table(found)
-    options.output.write_text(json.dumps({"confidence": CONFIDENCE, "results": found}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,9 @@ import pytest
 
 from maillard import evaluate, learn_rule
 from maillard.errors import CannotAnswer, InvalidValue, UnknownName
-from maillard.evaluation.rule_learning import best_tree
+from maillard.evaluation.evaluation_log import open_log
+from maillard.evaluation.query import Settings
+from maillard.evaluation.rule_learning import _parts, best_tree
 from maillard.evaluation.rules import Condition
 from tests.evaluation.context_tables import device_log, with_context
 
@@ -17,7 +19,8 @@ OPTIONS = {"reward_range": (0, 1), "adaptive": False}
 
 
 def value_of(rule, contexts, gamma, arms) -> float:
-    return sum(row[arms.index(rule.clause_of(each).arm)] for each, row in zip(contexts, gamma, strict=True))
+    rows = zip(contexts, gamma, strict=True)
+    return float(sum(row[arms.index(rule.clause_of(each).arm)] for each, row in rows))
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -78,10 +81,10 @@ def test_units_are_never_in_both_parts() -> None:
     assert "by unit" in found.split
     assert sum(found.rows) == 3000
     assert 1000 < found.rows[0] < 2000
-    rows = dict.fromkeys(frame.unit, 0)
-    for unit in frame.unit:
-        rows[unit] += 1
-    # The parts consist of whole units: some subset of the units has as many rows.
+    with open_log(frame, Settings()) as log, _parts(log, 0.5, by_unit=True) as (*parts, _):
+        first, second = ({unit for columns in part.columns() for unit in columns.unit} for part in parts)
+    assert not first & second
+    assert first | second == set(frame.unit)
     assert learn_rule(frame, "device", split="order", **OPTIONS).rows == (1500, 1500)
     assert learn_rule(frame, "device", split="unit", fraction=0.2, **OPTIONS).rows[0] < 1000
 

@@ -123,7 +123,7 @@ def print_rule(found: LearnedRule) -> None:
     if found.comparison is not None:
         table.add_row(f"minus arm:{printable(found.best_arm)}", *_segment_cells(found.comparison))
     _print_indented(console, table)
-    results = [found.report, *([] if found.comparison is None else [found.comparison])]
+    results: list[Any] = [found.report, *([] if found.comparison is None else [found.comparison])]
     _print_segment_notes(console, [(each.target, None, each) for each in results])
     console.print()
     _print_assumptions(console, [best for each in results if (best := shown_estimate(each))])
