@@ -396,7 +396,8 @@ def test_rules_and_segments_on_the_command_line(tmp_path) -> None:
     output = " ".join(run("evaluate", path, *targets(rule), *more).split())
     for device in ("phone", "desktop", "tablet", "(whole log)"):
         assert f" {device} " in output
-    assert "The intervals of all 3 segments are valid together with 95%" in output
+    assert "3 segments. Their intervals are valid together with 95%" in output
+    assert "valid by itself with 95%" in run("evaluate", path, *targets(rule), *more, "--comparisons", 1)
     found = json.loads(run("compare", path, rule, "arm:red", *more, "--json"))
     assert found == json.loads(json.dumps(compare(path, rule, "arm:red", by="device", **options).to_dict()))
     assert "minus arm:red by device" in run("compare", path, rule, "arm:red", *more)

@@ -56,11 +56,7 @@ def print_segments(found: Sequence[Segments[Any]]) -> None:
         first = next(iter(each.values()))
         where = f"{first.target} by {', '.join(each.by)}"
         _print_title(console, where)
-        _print_indented(
-            console,
-            f"The intervals of all {len(each)} segments are valid together with "
-            f"{100 * each.confidence:.4g}%; that of the whole log is valid by itself.",
-        )
+        _print_indented(console, f"{len(each)} segments. {each.validity}.")
         for note in each.notes:
             _print_indented(console, Text(printable(f"note: {note}"), "yellow"))
         console.print()

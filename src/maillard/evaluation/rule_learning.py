@@ -39,6 +39,7 @@ from maillard.policies.targets import FixedArm
 
 _MAX_KEYS, _MAX_LEVELS, _MAX_THRESHOLDS = 8, 12, 12
 _HASH_STEPS = 10_000
+_MIN_ELIGIBLE = 0.9  # of the decisions, in which an arm of a rule must have been eligible
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,21 +195,28 @@ def _parts(
 
 def _learn(log: EvaluationLog, keys: Sequence[str], depth: int, min_rows: int) -> tuple[Rule, str, float]:
     """The best rule, the best single arm, and the mean score of the rule."""
-    scores, kept = [], []
+    scores, kept, eligible = [], [], np.zeros(len(log.arms))
     for columns in log.columns():
         rewarded, _ = rewarded_columns(columns, log)
         if len(rewarded):
             scores.append(scores_of(rewarded))
             kept.append(rewarded.contexts)
+            able = rewarded.eligible
+            eligible += len(rewarded) if able is None else able.sum(axis=0)
     if not scores:
         raise CannotAnswer(f"{log.source}: no decision has a final reward")
     gamma = np.vstack(scores)
+    # A rule that chooses an arm which many visitors could not have seen could not be evaluated.
+    usual = np.flatnonzero(eligible >= _MIN_ELIGIBLE * len(gamma))
+    gamma, arms = gamma[:, usual], [log.arms[place] for place in usual.tolist()]
+    if not arms:
+        raise CannotAnswer(f"{log.source}: no arm was eligible in most decisions")
     contexts = [each for each in kept if each is not None]
     conditions = candidate_conditions(contexts, keys, min_rows) if depth else []
     holds = np.vstack([_holds(each, conditions) for each in contexts])
-    rule = best_tree(gamma, holds, conditions, log.arms, depth=depth, min_rows=min_rows)
-    value = float(_rule_scores(rule, contexts, gamma, log.arms).mean())
-    return rule, log.arms[int(gamma.sum(axis=0).argmax())], value
+    rule = best_tree(gamma, holds, conditions, arms, depth=depth, min_rows=min_rows)
+    value = float(_rule_scores(rule, contexts, gamma, arms).mean())
+    return rule, arms[int(gamma.sum(axis=0).argmax())], value
 
 
 def scores_of(columns: Columns) -> Floats:

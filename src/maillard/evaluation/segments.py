@@ -62,9 +62,8 @@ class Segments(Mapping[Segment, Result], Generic[Result]):
         first: Any = next(iter(self.results.values()))
         title = f"{first.target} by {', '.join(self.by)}"
         width = max(len(segment_text(each)) for each in self.results)
-        together = f"{100 * self.confidence:.4g}%"
         lines = [
-            f"{title}: {len(self)} segments, whose intervals are valid together with {together}",
+            f"{title}: {len(self)} segments. {self.validity}",
             *(f"  note: {each}" for each in self.notes),
         ]
         for segment, each in self.results.items():
@@ -74,9 +73,17 @@ class Segments(Mapping[Segment, Result], Generic[Result]):
 
     @property
     def confidence(self) -> float:
-        """The probability that the intervals of all segments are valid."""
+        """The probability with which as many intervals as `comparisons` are valid together."""
         first = next(iter(self.results.values()))
         return 1.0 - (1.0 - first.confidence) * first.comparisons
+
+    @property
+    def validity(self) -> str:
+        """Which intervals are valid together, in words."""
+        first, level = next(iter(self.results.values())), f"{100 * self.confidence:.4g}%"
+        if first.comparisons < len(self):
+            return f"The interval of each segment is valid by itself with {100 * first.confidence:.4g}%"
+        return f"Their intervals are valid together with {level}; that of the whole log is valid by itself"
 
     @property
     def answered(self) -> bool:
