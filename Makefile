@@ -108,6 +108,8 @@ coverage: $(READY) ## measure how often intervals contain the true value (an hou
 	@echo "== situations of real life"
 	$(BIN)/python -m benchmarks.coverage.real_life --runs 1000 --seed 1 --output benchmarks/coverage/real_life_after.json
 	$(BIN)/python -m benchmarks.coverage.real_life_page
+	@echo "== rules, frozen policies and segments on contextual logs"
+	$(BIN)/python -m benchmarks.coverage.contextual --runs 1000 --seed 1
 
 peers: $(READY) $(PEERS_READY) ## install other libraries into .peers and compare their estimates and file formats with ours
 	@echo "== comparing file formats and estimates with other libraries"

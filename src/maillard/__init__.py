@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from maillard.evaluation import compare as compare
     from maillard.evaluation import evaluate as evaluate
     from maillard.evaluation import evaluate_each as evaluate_each
+    from maillard.evaluation import learn_rule as learn_rule
     from maillard.evaluation import plan as plan
     from maillard.evaluation import replay as replay
     from maillard.exploration import explore as explore
@@ -44,7 +45,7 @@ __version__ = "0.1.0"
 _LAZY_MODULES = {
     "maillard.client": ("AsyncClient", "Client"),
     "maillard.decisions": ("Bandit", "Decision", "Reward", "prune", "read_log", "verify"),
-    "maillard.evaluation": ("compare", "evaluate", "evaluate_each", "plan", "replay"),
+    "maillard.evaluation": ("compare", "evaluate", "evaluate_each", "learn_rule", "plan", "replay"),
     "maillard.exploration": ("explore",),
     "maillard.features": ("Features", "hashed"),
     "maillard.linear_tally": ("LinearTally",),

@@ -15,9 +15,10 @@ from click.testing import CliRunner
 from maillard import Bandit, Reward, read_log
 from maillard.cli import main
 from maillard.decisions import write_log
-from maillard.evaluation import compare, evaluate_each
+from maillard.evaluation import compare, evaluate, evaluate_each
 from maillard.evaluation.estimate_formatting import decimals_of
 from maillard.evaluation.replays import replay
+from tests.evaluation.context_tables import device_log
 
 MEANS = {"red": 0.3, "blue": 0.6}
 TARGETS = ["arm:blue", "uniform", "dist:red=0.7,blue=0.3"]
@@ -381,3 +382,45 @@ def test_names_are_escaped_when_printed(tmp_path) -> None:
     assert "arm:'[red]'" in output
     assert "'[b]x\\x07'" in output
     assert "\x1b" not in output
+
+
+def test_rules_and_segments_on_the_command_line(tmp_path) -> None:
+    path, rule = tmp_path / "decisions.parquet", "rule:device=phone->blue,else->red"
+    frame = device_log(1500)
+    frame.to_parquet(path)
+    more = ["--reward-range", "0..1", "--not-adaptive", "--by", "device"]
+    printed = json.loads(run("evaluate", path, *targets(rule), *more, "--json"))["reports"][0]
+    options = {"reward_range": (0, 1), "adaptive": False}
+    assert printed == json.loads(json.dumps(evaluate(path, rule, by="device", **options).to_dict()))
+    assert printed["segments"][0]["segment"] == {"device": "phone"}
+    output = " ".join(run("evaluate", path, *targets(rule), *more).split())
+    for device in ("phone", "desktop", "tablet", "(whole log)"):
+        assert f" {device} " in output
+    assert "3 segments. Their intervals are valid together with 95%" in output
+    assert "valid by itself with 95%" in run("evaluate", path, *targets(rule), *more, "--comparisons", 1)
+    found = json.loads(run("compare", path, rule, "arm:red", *more, "--json"))
+    assert found == json.loads(json.dumps(compare(path, rule, "arm:red", by="device", **options).to_dict()))
+    assert "minus arm:red by device" in run("compare", path, rule, "arm:red", *more)
+    assert "--json" in run("evaluate", path, *targets(rule), *more, "--page", tmp_path / "a.html", code=2)
+
+
+def test_a_segment_without_the_arm_has_its_own_status(tmp_path) -> None:
+    path, frame = tmp_path / "decisions.parquet", device_log(1500)
+    frame.loc[frame.device == "tablet", ["arm", "probability"]] = "red", 1.0
+    frame.to_parquet(path)
+    arguments = [*targets("arm:blue"), "--reward-range", "0..1", "--not-adaptive", "--by", "device"]
+    output = " ".join(run("evaluate", path, *arguments, code=3).split())
+    assert "refused tablet: in the segment 'tablet', the log never shows 'blue'" in output
+
+
+def test_a_rule_is_learned_on_the_command_line(tmp_path) -> None:
+    path = tmp_path / "decisions.csv"
+    device_log(4000, seed=4).to_csv(path, index=False)
+    more = ["--key", "device", "--key", "age", "--reward-range", "0..1", "--not-adaptive"]
+    found = json.loads(run("learn-rule", path, *more, "--json"))
+    assert found["rule"].startswith("rule:device=phone&age<")
+    assert found["report"]["target"] == found["rule"]
+    output = run("learn-rule", path, *more)
+    assert found["rule"] in output
+    assert "minus arm:red" in output
+    assert run("learn-rule", path, *more, "--depth", 0).startswith("rule:else->red")

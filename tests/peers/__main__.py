@@ -18,6 +18,7 @@ from maillard.decisions import Bandit, Decision, Reward
 from maillard.decisions.log import DecisionLog
 from maillard.decisions.opening import read_log, write_log
 from tests.peers.comparing import DOUBLE, PYTHON, SINGLE, Comparison, run_script
+from tests.peers.contexts import compare_contexts
 from tests.peers.estimates import compare_estimators
 
 ARMS = {"red": 0.2, 'bl"ue, b': 0.5, "grün": 0.7, "=1+1": 0.4}
@@ -97,7 +98,8 @@ def main() -> None:
     if not PYTHON.exists():
         raise SystemExit("the environment .peers does not exist; run `make peers`")
     differ = False
-    for name, check in (("formats", compare_formats), ("estimators", compare_estimators)):
+    checks = {"formats": compare_formats, "estimators": compare_estimators, "contexts": compare_contexts}
+    for name, check in checks.items():
         with tempfile.TemporaryDirectory() as folder:
             description, found = check(Path(folder))
         for difference in found.differences[:20]:

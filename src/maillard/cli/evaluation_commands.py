@@ -1,10 +1,9 @@
-"""Commands for off-policy evaluation (evaluate, compare, replay) and for planning an experiment (plan)."""
+"""Commands for off-policy evaluation: evaluate, compare, learn-rule."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,22 +11,21 @@ import click
 
 from maillard.cli import options
 from maillard.cli.options import FILE, JSON, add_options, check_output_file, option, requires_extra
-from maillard.cli.terminal import progress, row_progress
+from maillard.cli.terminal import row_progress
 from maillard.errors import InvalidValue
 
 if TYPE_CHECKING:
-    from maillard.evaluation import Comparison, Report
+    from maillard.evaluation import Segments
 
 _EXIT_REFUSED = 3
-_LOG = click.argument("log", nargs=-1, required=True)
-_TAIL = option(
+LOG = click.argument("log", nargs=-1, required=True)
+TAIL = option(
     "--tail",
     "The log that was exported to the folder LOG: its later changes are read from there.",
     metavar="PATH|URL",
 )
 _PAGE = option("--page", "Also write a report with figures to an .html file.", type=FILE)
-_FIGURE = option("--figure", "Also write a figure to a .png or .svg file.", type=FILE)
-_FLOOR = option(
+FLOOR = option(
     "--floor",
     "The floor=E of the logging policy: every arm had probability >= E / K. Default: from the log.",
     type=float, metavar="E",
@@ -46,7 +44,7 @@ _QUERY_OPTIONS = (
         "A bound on the mean squared reward of every arm, for heavy tails such as revenue (cs-catoni).",
         type=float,
     ),
-    _FLOOR,
+    FLOOR,
     option(
         "--adaptive/--not-adaptive",
         "Whether the logging policy adapted to the rewards. Default: yes if its probabilities changed.",
@@ -78,6 +76,23 @@ _QUERY_OPTIONS = (
         default=0.2,
     ),
 )  # fmt: skip
+_BY = option(
+    "--by", "A report for each value of this key of the context; may be repeated. The intervals of all "
+    "segments are valid together.",
+    multiple=True, metavar="KEY",
+)  # fmt: skip
+_CONTEXT = (
+    option(
+        "--context",
+        "A column of a table that is a key of the context, if there is no column `context`; may be repeated.",
+        multiple=True, metavar="COLUMN",
+    ),
+    option(
+        "--features",
+        "A key of the context that the reward model uses as a category; may be repeated. Default: all keys.",
+        multiple=True, metavar="KEY",
+    ),
+)  # fmt: skip
 _MODEL = option(
     "--reward-model",
     "Mean reward of each arm, fixed before the log was collected; for dm, dr and related estimators.",
@@ -100,12 +115,13 @@ def _with_epochs(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 @click.command()
-@_LOG
+@LOG
 @option(
-    "--target", "arm:NAME, uniform, or dist:NAME=PROBABILITY,...; may be repeated.",
+    "--target", "arm:NAME, uniform, dist:NAME=PROBABILITY,..., rule:KEY=VALUE->ARM,...,else->ARM, or "
+    "frozen:STATE; may be repeated.",
     dest="targets", multiple=True, required=True, metavar="TARGET",
 )  # fmt: skip
-@add_options(_TAIL, *_QUERY_OPTIONS, _MODEL, _INTERVAL, JSON, _PAGE)
+@add_options(TAIL, _BY, *_CONTEXT, *_QUERY_OPTIONS, _MODEL, _INTERVAL, JSON, _PAGE)
 def evaluate(
     *, log: tuple[str, ...], tail: str | None, as_json: bool, page: Path | None, **settings: Any
 ) -> None:
@@ -118,20 +134,29 @@ def evaluate(
     maillard evaluate decisions.db --target arm:blue --target uniform
     maillard evaluate clicks/ --target dist:red=0.7,blue=0.3 --columns arm=item_id,reward=click --json
     maillard evaluate exported/ --tail decisions.db --target arm:blue
+    maillard evaluate decisions.parquet --target 'rule:device=phone->blue,else->red' --by device
 
-    Exit status: 0 if every target has an estimate, 3 if all estimators were refused for some target, 2 if the
-    query or the log is invalid. --json prints {"reports": [...]} in the order of the targets. Each report has
-    "target", "estimates" by name ("value", "lower", "upper", "interval", "assumes", "caveat", "refusal",
-    ...), "refusals" and "diagnostics". Values that are not finite are null.
+    A rule chooses an arm by the context: the first clause decides whose conditions (KEY=VALUE, KEY<NUMBER,
+    KEY>=NUMBER, joined by &) all hold. frozen:STATE is the log's own policy as it was at that state.
+
+    Exit status: 0 if every target has an estimate (with --by in every segment), 3 if all estimators were
+    refused for some target, 2 if the query or the log is invalid. --json prints {"reports": [...]} in the
+    order of the targets. Each report has "target", "estimates" by name ("value", "lower", "upper",
+    "interval", "assumes", "caveat", "refusal", ...), "refusals" and "diagnostics". With --by, each has
+    "segments", a list of {"segment", "rows", "report"}, and "whole", the report for the whole log. Values
+    that are not finite are null.
     """  # noqa: D301  # click requires this character
     check_output_file("--page", page, (".html", ".htm"), log)
+    _refuse_page(page, settings)
     with requires_extra("evaluate", "evaluation"):
         from maillard.evaluation import evaluate_each
 
     with row_progress("read") as on_rows:
-        reports = evaluate_each(_single_or_list(log, tail), on_rows=on_rows, **_with_epochs(settings))
+        reports = evaluate_each(single_or_list(log, tail), on_rows=on_rows, **_with_epochs(settings))
     if as_json:
-        _echo_json({"reports": [each.to_dict() for each in reports]})
+        echo_json({"reports": [each.to_dict() for each in reports]})
+    elif settings["by"] is not None:
+        _print_segments(reports)
     else:
         from maillard.cli.output import print_reports
 
@@ -140,11 +165,13 @@ def evaluate(
 
 
 @click.command()
-@_LOG
+@LOG
 @click.argument("first")
 @click.argument("second")
 @add_options(
-    _TAIL,
+    TAIL,
+    _BY,
+    *_CONTEXT,
     *_QUERY_OPTIONS,
     option(
         "--penalty",
@@ -170,19 +197,23 @@ def compare(
 
     \b
     maillard compare decisions.db arm:blue arm:red
+    maillard compare decisions.parquet 'rule:device=phone->blue,else->red' arm:red --by country
 
     Exit status: 0 if there is an estimate, 3 if all estimators were refused, 2 if the query or the log is
     invalid. --json prints an object with the "estimates" of the difference, "refusals", and the reports
     "first" and "second".
     """  # noqa: D301  # click requires this character
     check_output_file("--page", page, (".html", ".htm"), log)
+    _refuse_page(page, settings)
     with requires_extra("compare", "evaluation"):
         from maillard.evaluation import compare as run
 
     with row_progress("read") as on_rows:
-        found = run(_single_or_list(log, tail), first, second, on_rows=on_rows, **_with_epochs(settings))
+        found = run(single_or_list(log, tail), first, second, on_rows=on_rows, **_with_epochs(settings))
     if as_json:
-        _echo_json(found.to_dict())
+        echo_json(found.to_dict())
+    elif settings["by"] is not None:
+        _print_segments([found])
     else:
         from maillard.cli.output import print_comparison
 
@@ -190,142 +221,48 @@ def compare(
     _finish(found, page)
 
 
-@click.command()
-@_LOG
+@click.command("learn-rule")
+@LOG
 @option(
-    "--policy", "Policy spec; may be repeated.",
-    dest="policies", multiple=True, required=True, metavar="POLICY",
+    "--key", "A key of the context that the rule may use; may be repeated. Default: all keys, at most 8.",
+    dest="keys", multiple=True, metavar="KEY",
 )  # fmt: skip
+@option("--depth", "Conditions that a rule may combine: 0, 1 or 2.", default=2)
 @option(
-    "--method", "Default: the first method that applies to the log.",
-    type=click.Choice(["rejection", "matching", "queues"]),
+    "--split",
+    "Learn from the first decisions (order), or from some of the units (unit). Default: unit if they repeat.",
+    type=click.Choice(["order", "unit"]),
 )  # fmt: skip
-@option("--horizon", "Rounds of the learning curve. Default: as many as the log supports.", type=int)
-@option("--replays", "Number of replays of the same rows with different random numbers.", type=int)
-@option("--seed", "Random seed.", default=0)
-@_FLOOR
-@option("--guaranteed", "For --method queues: rewards per arm that the design guaranteed.", type=int)
-@option(
-    "--arm", "An arm that the policy may choose; may be repeated, the order matters. Default: all arms.",
-    dest="arms", multiple=True, metavar="NAME",
-)  # fmt: skip
-@add_options(
-    _TAIL, options.THREADS, options.CONFIDENCE, *options.SELECTION, options.REWARD_RANGE, JSON, _FIGURE
-)
-def replay(
-    *,
-    log: tuple[str, ...],
-    tail: str | None,
-    policies: list[str],
-    as_json: bool,
-    figure: Path | None,
-    experiment: str | None,
-    **settings: Any,
-) -> None:
-    """Estimate the learning curve of another POLICY from LOG.
+@option("--fraction", "Fraction of the decisions, or of the units, to learn from.", default=0.5)
+@option("--min-rows", "Smallest number of decisions in each part of the rule.", default=50)
+@add_options(TAIL, *_CONTEXT, *_QUERY_OPTIONS, JSON)
+def learn_rule(*, log: tuple[str, ...], tail: str | None, as_json: bool, **settings: Any) -> None:
+    """Learn a rule that chooses an arm by the context, and evaluate it on decisions that were not used.
 
-    Several LOGs are independent experiments with the same arms. Each is a log as in `maillard evaluate`; a
-    folder of .parquet files is one log.
+    The rule is the best tree with one condition and one more on either side. It is learned from a part of
+    LOG, and its value is estimated from the other part, also minus that of the best single arm.
 
     \b
-    maillard replay decisions.db --policy ms+:booster=16
-    maillard replay week1.db week2.db --policy ts --policy kl-ms --figure curves.svg
+    maillard learn-rule decisions.parquet --key device --key age
 
-    --json prints {"replays": [...]} in the order of the policies.
+    Exit status: as for `maillard evaluate`. --json prints an object with "rule", "report" and "comparison".
     """  # noqa: D301  # click requires this character
-    check_output_file("--figure", figure, (".png", ".svg"), log)
-    with requires_extra("replay", "evaluation"):
-        from maillard.evaluation.replays import replay as run
-    from maillard.decisions import read_log
+    with requires_extra("learn-rule", "evaluation"):
+        from maillard.evaluation import learn_rule as run
 
-    chosen = {name: settings.pop(name) for name in ("since", "until", "unit", "epoch", "columns")}
-    with row_progress("read") as on_rows, contextlib.ExitStack() as stack:
-        sources = log if tail is None else [_single_or_list(log, tail)]
-        logs = [stack.enter_context(read_log(each, experiment, **chosen)) for each in sources]
-        for each in logs:
-            each.on_rows = on_rows
-        found = [run(logs, each, **settings) for each in policies]
-    from maillard.cli.output import draw_curves, print_replays
-
+    with row_progress("read") as on_rows:
+        found = run(single_or_list(log, tail), on_rows=on_rows, **_with_epochs(settings))
     if as_json:
-        _echo_json({"replays": [each.to_dict() for each in found]})
+        echo_json(found.to_dict())
     else:
-        print_replays(found)
-    _write_figure(lambda: draw_curves(found), figure)
+        from maillard.cli.output import print_rule
+
+        print_rule(found)
+    _finish([found.report], None)
 
 
-@click.command()
-@click.argument("problem")
-@option("--horizon", "Rounds of the experiment.", type=int, required=True)
-@option("--policy", "Policy to which floors are added.", default="ms+")
-@option(
-    "--floor",
-    "Every arm has probability >= E / K; may be repeated. Default: 0, 0.01, 0.02, 0.05, 0.1 and 0.2.",
-    dest="floors", type=float, multiple=True, metavar="E",
-)  # fmt: skip
-@option(
-    "--decay", "A floor of t^-D / K in round t; may be repeated. Default: 0.7, unless floors are given.",
-    dest="decays", type=float, multiple=True, metavar="D",
-)  # fmt: skip
-@option(
-    "--booster", "Booster to try; may be repeated. Default: 1, 4 and 16, if the policy has this parameter.",
-    dest="boosters", type=float, multiple=True, metavar="B",
-)  # fmt: skip
-@option(
-    "--target",
-    "Target to evaluate later: arm:1, uniform, ...; may be repeated. Default: each arm except the best.",
-    multiple=True, metavar="TARGET",
-)  # fmt: skip
-@option("--against", "Estimate the difference from this target.", metavar="TARGET")
-@option("--estimator", "Estimator to use on the log. Default: the one that evaluate recommends (slower).")
-@option("--active", "Evaluate as if the experiment were still running.", is_flag=True)
-@options.CONFIDENCE
-@option("--runs", "Simulated experiments per policy.", default=200)
-@option("--seed", "Random seed. The seed and the index of a run determine it.", default=0)
-@options.THREADS
-@option("--width", "Print the policy with the least regret whose half-width is at most this.", type=float)
-@add_options(JSON, _FIGURE)
-def plan(
-    *,
-    as_json: bool,
-    figure: Path | None,
-    width: float | None,
-    floors: list[float] | None,
-    decays: list[float] | None,
-    **settings: Any,
-) -> None:
-    """Simulate what a probability floor costs in regret and gains in precision.
-
-    Run this before an experiment. PROBLEM is a guess of the arms' rewards, as in `maillard simulate`.
-
-    \b
-    maillard plan bernoulli:0.05,0.06,0.04 --horizon 20000
-    maillard plan bernoulli:0.5,0.4 --horizon 5000 --floor 0.05 --floor 0.1 --width 0.05 --figure frontier.svg
-
-    --json prints an object with "rows", one per policy, and "frontier", the policies that no other policy
-    beats in both regret and width.
-    """  # noqa: D301  # click requires this character
-    check_output_file("--figure", figure, (".png", ".svg"))
-    with requires_extra("plan", "evaluation"):
-        from maillard.evaluation.planning import plan as run
-    from maillard.evaluation.evaluation_report import plain
-
-    if floors or decays:
-        settings |= {"floors": floors or [], "decays": decays or []}
-    with progress("compiling", "{:,} of {:,} runs") as on_runs:
-        found = run(progress=on_runs, **settings)
-    # Print the result first: choosing by width may fail.
-    if as_json:
-        _echo_json(plain(found.to_dict()))
-    else:
-        click.echo(str(found))
-    _write_figure(found.figure, figure)
-    if width is not None:
-        best = found.choose(width)
-        click.echo(f"least regret with a half-width of at most {width:g}: {best.policy}", err=as_json)
-
-
-def _single_or_list(log: tuple[str, ...], tail: str | None = None) -> str | list[str]:
+def single_or_list(log: tuple[str, ...], tail: str | None = None) -> str | list[str]:
+    """The log as `read_log` takes it: one path, several, or a folder and its live log."""
     if tail is not None:
         _check_tail(log, tail)
         return [*log, tail]
@@ -341,11 +278,23 @@ def _check_tail(log: tuple[str, ...], tail: str) -> None:
         raise InvalidValue(f"--tail {redact(tail)}: LOG", " ".join(map(redact, log)), allowed)
 
 
-def _echo_json(value: Any) -> None:
+def echo_json(value: Any) -> None:
+    """Print a value as JSON."""
     click.echo(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False))
 
 
-def _finish(found: Comparison | list[Report], page: Path | None) -> None:
+def _refuse_page(page: Path | None, settings: Mapping[str, Any]) -> None:
+    if page is not None and settings["by"] is not None:
+        raise InvalidValue("--page", str(page), "no page together with --by; use --json")
+
+
+def _print_segments(found: Sequence[Segments[Any]]) -> None:
+    from maillard.cli.output import print_segments
+
+    print_segments(found)
+
+
+def _finish(found: Any, page: Path | None) -> None:
     """Write the page, and exit with a status of its own if all estimators were refused for a target."""
     if page is not None:
         from maillard import __version__
@@ -354,17 +303,7 @@ def _finish(found: Comparison | list[Report], page: Path | None) -> None:
         write_page(found, page, {"made with": f"maillard {__version__}"})
         click.echo(f"wrote {page}", err=True)
     for each in found if isinstance(found, list) else [found]:
-        if all(estimate.value is None for estimate in each.values()):
+        # A result by segment has the results of the segments as values.
+        results = [each] if hasattr(each, "estimates") else each.values()
+        if not all(result.answered for result in results):
             raise SystemExit(_EXIT_REFUSED)
-
-
-def _write_figure(draw: Callable[[], Any], path: Path | None) -> None:
-    if path is None:
-        return
-    from maillard import figures
-
-    try:
-        figures.save(draw(), path)
-    except OSError as error:
-        raise InvalidValue("--figure", str(path), f"a file that can be written ({error.strerror})") from None
-    click.echo(f"wrote {path}", err=True)

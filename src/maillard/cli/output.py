@@ -16,9 +16,10 @@ from maillard.cli.terminal import printable, text_table
 from maillard.errors import MaillardError
 from maillard.evaluation.estimate_formatting import decimals_of
 from maillard.evaluation.evaluation_report import grouped, together_of
+from maillard.evaluation.segments import segment_text, shown_estimate
 
 if TYPE_CHECKING:
-    from maillard.evaluation import Comparison, Estimate, Report
+    from maillard.evaluation import Comparison, Estimate, LearnedRule, Report, Segments
     from maillard.evaluation.evaluation_report import Estimates
     from maillard.evaluation.replays import Replay
 
@@ -46,6 +47,82 @@ def print_comparison(found: Comparison) -> None:
     _print_estimates(console, found)
     console.print()
     _print_assumptions(console, found.values())
+
+
+def print_segments(found: Sequence[Segments[Any]]) -> None:
+    """Print the recommended estimate of each segment and of the whole log, then warnings and assumptions."""
+    console = Console(highlight=False)
+    for each in found:
+        first = next(iter(each.values()))
+        where = f"{first.target} by {', '.join(each.by)}"
+        _print_title(console, where)
+        _print_indented(console, f"{len(each)} segments. {each.validity}.")
+        for note in each.notes:
+            _print_indented(console, Text(printable(f"note: {note}"), "yellow"))
+        console.print()
+        table = text_table("segment", right=("rows", "value", "interval"), last="estimator")
+        every: list[tuple[str, int | None, Any]] = [
+            (segment_text(name), each.sizes[name], result) for name, result in each.items()
+        ]
+        for name, rows, result in [*every, ("(whole log)", sum(each.sizes.values()), each.whole)]:
+            table.add_row(Text(printable(name)), f"{rows:,}", *_segment_cells(result))
+        _print_indented(console, table)
+        _print_segment_notes(console, [*every, ("(whole log)", None, each.whole)])
+        console.print()
+    _print_assumptions(
+        console, [best for each in found for result in each.values() if (best := shown_estimate(result))]
+    )
+
+
+def _segment_cells(result: Any) -> tuple[Any, ...]:
+    best = shown_estimate(result)
+    if best is None:
+        return Text("refused", "red"), "", ""
+    digits = decimals_of([best])
+    kind = f"{best.name}, {100 * result.confidence:.4g}%" + ("" if best is result.best else ", see below")
+    return f"{best.value:,.{digits}f}", f"{best.lower:,.{digits}f} to {best.upper:,.{digits}f}", kind
+
+
+def _print_segment_notes(console: Console, every: Sequence[tuple[str, int | None, Any]]) -> None:
+    """Print why segments are refused, what is in doubt, and warnings, each once with its segments."""
+    notes = Table.grid(padding=(0, 2, 0, 0))
+    refused, doubts, warnings = [], [], []
+    for name, _, result in every:
+        best = shown_estimate(result)
+        if best is None:
+            refused.append((name, next(iter(result.refusals.values()), "no estimate has an interval")))
+        elif best is not result.best:
+            doubts.append((name, best.caveat))
+        warnings += [(name, each) for each in result.warnings]
+    for word, style, pairs in (("refused", "red", refused), ("but", "yellow", doubts),
+                               ("warning", "yellow", warnings)):  # fmt: skip
+        for names, why in grouped(pairs):
+            notes.add_row(Text(word, style), Text(printable(f"{names}: {why}"), style))
+    if notes.row_count:
+        console.print()
+        _print_indented(console, notes)
+
+
+def print_rule(found: LearnedRule) -> None:
+    """Print a learned rule, its value and how much better it is than the best arm."""
+    console = Console(highlight=False)
+    _print_title(console, found.rule)
+    first, second = found.rows
+    _print_indented(
+        console, f"learned from {first:,} decisions, evaluated on {second:,} others; split {found.split}"
+    )
+    for each in found.report.warnings:
+        _print_indented(console, Text(printable(f"warning: {each}"), "yellow"))
+    console.print()
+    table = text_table("", right=("value", "interval"), last="estimator")
+    table.add_row("the rule", *_segment_cells(found.report))
+    if found.comparison is not None:
+        table.add_row(f"minus arm:{printable(found.best_arm)}", *_segment_cells(found.comparison))
+    _print_indented(console, table)
+    results: list[Any] = [found.report, *([] if found.comparison is None else [found.comparison])]
+    _print_segment_notes(console, [(each.target, None, each) for each in results])
+    console.print()
+    _print_assumptions(console, [best for each in results if (best := shown_estimate(each))])
 
 
 def _print_title(console: Console, text: str) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from maillard.decisions.contexts import Contexts
 from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE
 from maillard.decisions.row_numbers import NumberedRow
 from maillard.errors import InvalidValue
@@ -61,6 +62,10 @@ class Columns:
     "Whether the decision repeats the choice of another (sticky assignment)."
     step: Integers | None = None
     "How much the row's number exceeds that of the row before in a foreign table; None if it has none."
+    contexts: Contexts | None = None
+    "The contexts of the decisions; None if the log has none."
+    predictions: Floats | None = None
+    "The reward that a model predicts for each arm, n x K, from earlier rows only; None without a model."
 
     def __len__(self) -> int:
         return self.arm.size
@@ -86,10 +91,11 @@ class Columns:
         if mask.all():
             return self
         values = {each.name: getattr(self, each.name) for each in fields(self)}
+        contexts = values.pop("contexts")
         chosen: Any = {
             name: None if value is None else select_rows(value, mask) for name, value in values.items()
         }
-        return Columns(**chosen)
+        return Columns(**chosen, contexts=None if contexts is None else contexts.filter(mask))
 
     def check(self, source: str) -> Columns:
         """Return self, or raise an error that names the first invalid row."""
@@ -162,7 +168,8 @@ def _columns_of_batch(log: DecisionLog, rows: Sequence[Row], place: dict[str, in
         eligible[i, places] = True
     rewards = [log.reward_of(row) for row in rows]
     units = [d.unit for d in decisions]
-    steps = [row.step for row in rows if isinstance(row, NumberedRow)]
+    steps = [row.step for row in rows if isinstance(row, NumberedRow) and row.step is not None]
+    texts = [row.context if isinstance(row, NumberedRow) else None for row in rows]
     unknown = np.isnan(logs).any(axis=1).all()
 
     def whole(values: Iterable[int]) -> Integers:
@@ -184,6 +191,7 @@ def _columns_of_batch(log: DecisionLog, rows: Sequence[Row], place: dict[str, in
         repeated=np.array([d.origin is not None for d in decisions]),
         late_reward=_late_rewards(log, rows),
         step=np.array(steps, np.int64) if len(steps) == n else None,
+        contexts=Contexts.of_texts(texts, where=f"{log.source}: context") if any(texts) else None,
     ).check(log.source)
 
 

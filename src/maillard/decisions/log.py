@@ -213,7 +213,17 @@ class DecisionLog:
 
     def final_state(self) -> State:
         """Rebuild the state after all events."""
+        return self._state_after(each for each in self.history() if isinstance(each, Event))
+
+    def state_at(self, number: int) -> State:
+        """Rebuild the state after the event with this number."""
+        first, last = max(self.first_event - 1, 1), self.number
+        if not first <= number <= last:
+            raise InvalidValue("state", number, f"the number of an event of this log, {first:,} to {last:,}")
         events = (each for each in self.history() if isinstance(each, Event))
+        return self._state_after(itertools.takewhile(lambda event: event.number <= number, events))
+
+    def _state_after(self, events: Iterator[Event]) -> State:
         state = self.base_state()
         while batch := list(itertools.islice(events, 10_000)):
             state = apply_events(state, batch, self.source)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from maillard.decisions.files.row_codec import CONTEXT
 from maillard.decisions.frames import library_of
 from maillard.decisions.log import DecisionLog, select_experiment
 from maillard.decisions.log_locations import redact
@@ -31,25 +32,43 @@ def read_log(
     from_state: int | None = None,
     to_state: int | None = None,
     columns: Mapping[str, str] | None = None,
+    context: Sequence[str] | str | None = None,
 ) -> DecisionLog:
     """Open the log of an experiment, or a part of it.
 
     `source` is a path (a SQLite log, .parquet, .csv, .dsjson or .npz), a folder or list of .parquet files, a
-    postgresql:// URL, a `Bandit`, a store, a pandas or polars data frame, an Arrow table, or a
-    `bandit_feedback` dict of Open Bandit Pipeline. A folder that `export_changes` wrote can be the first item
-    of a list, with its log as the second: then the log's later changes are read from there. `experiment` is
-    required if the source contains several.
-    `columns` maps column names of this package to those of the table, as in {"arm": "item_id"}.
+    postgresql:// URL, a `Bandit`, a store, a pandas or polars data frame, an Arrow table, a dict of arrays
+    (`arm`, `probability`, ...), or a `bandit_feedback` dict of Open Bandit Pipeline. A folder that
+    `export_changes` wrote can be the first item of a list, with its log as the second: then the log's later
+    changes are read from there. `experiment` is required if the source contains several.
+    `columns` maps column names of this package to those of the table, as in {"arm": "item_id"}. `context`
+    names columns that are keys of the context, if the table has no column `context`.
     """
-    log = _open(source, experiment, columns)
+    log = _open(source, experiment, columns, _with_context(columns, context))
     return log.select(
         since=since, until=until, unit=unit, epoch=epoch, from_state=from_state, to_state=to_state
     )
 
 
+def _with_context(
+    columns: Mapping[str, str] | None, context: Sequence[str] | str | None
+) -> Mapping[str, Any] | None:
+    """Return the columns of a table by our names, and the keys of the context as a tuple under `context`."""
+    if context is None or (isinstance(columns, Mapping) and CONTEXT in columns):
+        return columns
+    keys = (context,) if isinstance(context, str) else tuple(context)
+    if not all(isinstance(key, str) for key in keys):
+        raise InvalidValue("context", context, "names of columns")
+    return {**(columns or {}), CONTEXT: keys} if keys else columns
+
+
 def _open(  # noqa: PLR0911  # one return for each type of source
-    source: Any, experiment: str | None, columns: Mapping[str, str] | None
+    source: Any,
+    experiment: str | None,
+    columns: Mapping[str, str] | None,
+    table_columns: Mapping[str, Any] | None,
 ) -> DecisionLog:
+    """Open a source. `table_columns` are `columns` with the keys of the context, which only tables have."""
     from maillard.decisions.bandit import Bandit
     from maillard.decisions.files import arrow, export_folders, folder_logs, obp, parquet, store_transfer
 
@@ -62,14 +81,17 @@ def _open(  # noqa: PLR0911  # one return for each type of source
         case str() if "://" in source:
             return store_transfer.open_owned(open_store(source), experiment)
         case str() | Path():
-            return _open_path(_path(source, "log", "a path, or a postgresql:// URL"), experiment, columns)
+            path = _path(source, "log", "a path, or a postgresql:// URL")
+            return _open_path(path, experiment, columns, table_columns)
         case list() | tuple() if source and all(map(_is_parquet, source)):
-            return parquet.open_files([Path(each) for each in source], experiment, columns)
+            return parquet.open_files([Path(each) for each in source], experiment, table_columns)
         case [str() | Path() as folder, tail] if export_folders.is_export(Path(folder)):
             _refuse_columns(columns)
             return folder_logs.open_folder(Path(folder), experiment, tail)
     if library_of(source) is not None:
-        return arrow.open_frame(source, experiment, columns)
+        return arrow.open_frame(source, experiment, table_columns)
+    if isinstance(source, Mapping) and "arm" in source:
+        return arrow.open_frame(arrow.table_of_arrays(source), experiment, table_columns)
     _refuse_columns(columns)
     if isinstance(source, Mapping):
         return obp.open_feedback(source, experiment)
@@ -77,7 +99,7 @@ def _open(  # noqa: PLR0911  # one return for each type of source
         return store_transfer.open_shared(source, experiment)
     allowed = (
         "a path, a postgresql:// URL, several .parquet files, a Bandit, a data frame, an Arrow table, "
-        "or a bandit_feedback dict of Open Bandit Pipeline"
+        "a dict of arrays, or a bandit_feedback dict of Open Bandit Pipeline"
     )
     raise InvalidValue("log", redact(source), allowed)
 
@@ -100,7 +122,12 @@ def _is_parquet(source: object) -> bool:
     return isinstance(source, str | Path) and Path(source).suffix.lower() == ".parquet"
 
 
-def _open_path(path: Path, experiment: str | None, columns: Mapping[str, str] | None) -> DecisionLog:
+def _open_path(
+    path: Path,
+    experiment: str | None,
+    columns: Mapping[str, str] | None,
+    table_columns: Mapping[str, Any] | None,
+) -> DecisionLog:
     """Open a file or folder. Only the ending of its name decides the format.
 
     Looking into the file is not possible: to open and close a SQLite log drops this process's locks on it.
@@ -115,14 +142,14 @@ def _open_path(path: Path, experiment: str | None, columns: Mapping[str, str] | 
         _refuse_columns(columns)
         return folder_logs.open_folder(path, experiment)
     if is_folder:
-        return parquet.open_files(sorted(path.glob("*.parquet")), experiment, columns, str(path))
+        return parquet.open_files(sorted(path.glob("*.parquet")), experiment, table_columns, str(path))
     if not is_file:
         raise InvalidValue("log", str(path), "a file that exists, or a folder of .parquet files")
     file_format = format_of(path)
     if file_format is None or not file_format.renames_columns:
         _refuse_columns(columns)
     if file_format is not None:
-        return file_format.open(path, experiment, columns)
+        return file_format.open(path, experiment, table_columns)
     try:
         return store_transfer.open_owned(open_store(path, read_only=True), experiment)
     except UnicodeDecodeError as error:  # SQLite's own error message, about a damaged file

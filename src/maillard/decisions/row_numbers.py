@@ -21,10 +21,12 @@ _MIN_RISES = 0.25  # of all steps; if there are fewer, a row occurs more than fo
 
 
 class NumberedRow(Row):
-    """A row of a table whose rows are numbered. It is a tuple of the same three values."""
+    """A row of a table whose rows are numbered or have contexts. It is a tuple of the same three values."""
 
-    step: int = 1
-    "How much its number exceeds that of the row before."
+    step: int | None = None
+    "How much its number exceeds that of the row before; None if rows are not numbered."
+    context: str | None = None
+    "The context of the decision, as JSON text."
 
 
 def steps_of(numbers: Ints, last: int | None) -> Ints:

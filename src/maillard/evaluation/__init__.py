@@ -10,16 +10,21 @@ if TYPE_CHECKING:
     from maillard.evaluation.evaluation_report import Estimate, Report
     from maillard.evaluation.planning import ExplorationPlan, plan
     from maillard.evaluation.replays import Replay, replay
+    from maillard.evaluation.rule_learning import LearnedRule, learn_rule
+    from maillard.evaluation.segments import Segments
 
 __all__ = [
     "Comparison",
     "Estimate",
     "ExplorationPlan",
+    "LearnedRule",
     "Replay",
     "Report",
+    "Segments",
     "compare",
     "evaluate",
     "evaluate_each",
+    "learn_rule",
     "names",
     "plan",
     "replay",
@@ -32,6 +37,8 @@ _MODULES = {
     "evaluation_report": ("Estimate", "Report"),
     "planning": ("ExplorationPlan", "plan"),
     "replays": ("Replay", "replay"),
+    "rule_learning": ("LearnedRule", "learn_rule"),
+    "segments": ("Segments",),
 }
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -17,10 +17,14 @@ from maillard.policies.targets import FixedArm, FixedDistribution
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from maillard.array_types import Bools, Ints
+    from maillard.decisions.columns import Columns
     from maillard.evaluation.evaluation_log import EvaluationLog
     from maillard.evaluation.query import Settings
 
+AnyTarget: TypeAlias = "str | Policy | Target | Callable[[dict[str, Any]], Any]"
 _MAX_NAME_LENGTH = 160
+_FROZEN = "frozen:"
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +43,37 @@ class Target:
     def positions(self) -> int:
         """The number of positions."""
         return len(self.probabilities)
+
+    @property
+    def contextual(self) -> bool:
+        """Whether the distribution depends on the context, the state or the eligible arms of a row."""
+        return False
+
+    @property
+    def summarises(self) -> bool:
+        """Whether `probabilities` are only bounds on the distributions, because each row has its own."""
+        return False
+
+    @property
+    def parts(self) -> tuple[Target, ...]:
+        """The targets of which this is the difference; itself, if it is none."""
+        return (self,)
+
+    def selects(self, columns: Columns) -> tuple[str, Bools] | None:  # noqa: ARG002  # subclasses use it
+        """Why rows are left out, and which rows are not; None if none is."""
+        return None
+
+    def rows_of(self, columns: Columns, source: str) -> tuple[NDArray[np.float64], Ints]:
+        """A table of distributions, and the place of each row in it; -1 if the target cannot choose there."""
+        count, first = self.positions, self.first_position
+        if count == 1:
+            return self.probabilities, np.zeros(len(columns), np.int64)
+        row = columns.position - first
+        if len(columns) and not 0 <= row.min() <= row.max() < count:
+            at = int(((row < 0) | (row >= count)).argmax())
+            allowed = f"one of the target's {count} positions, from {first} on"
+            raise InvalidLog(f"{source}, row {columns.row[at]}: position", int(columns.position[at]), allowed)
+        return self.probabilities, row
 
     @property
     def concentration(self) -> float:
@@ -62,6 +97,10 @@ class Target:
         return int(places[0]) if places.size == 1 else None
 
     def __sub__(self, other: Target) -> Target:
+        if self.contextual or other.contextual:
+            from maillard.evaluation.contextual_targets import DifferenceTarget
+
+            return DifferenceTarget.of(self, other)
         mine, others = self.probabilities, other.probabilities
         if mine.shape[1] != others.shape[1] or 1 < self.positions != other.positions > 1:
             raise InvalidValue("targets", (mine.shape, others.shape), "two over the same arms and positions")
@@ -69,8 +108,12 @@ class Target:
         return Target(f"{self.name} - {other.name}", mine - others, first)
 
 
-def bind_to_log(target: str | Policy | Target, log: EvaluationLog, settings: Settings) -> Target:
+def bind_to_log(target: AnyTarget, log: EvaluationLog, settings: Settings) -> Target:
     """The target over the arms of a log, with its first position and the reward model."""
+    bound = _bind_to_rows(target, log)
+    if bound is not None:
+        return replace(bound, reward_model=_reward_model(settings.reward_model, bound, log.arms))
+    assert isinstance(target, str | Policy | Target)
     if log.arms_unordered and by_place(target):
         names = ", ".join(log.arms[:20])
         raise InvalidValue("target", str(target), f"names of arms: the arms {names} have no meaningful order")
@@ -82,6 +125,27 @@ def bind_to_log(target: str | Policy | Target, log: EvaluationLog, settings: Set
         first_position=_first_position(bound, log, settings.first_position),
         reward_model=_reward_model(settings.reward_model, bound, log.arms),
     )
+
+
+def _bind_to_rows(target: AnyTarget, log: EvaluationLog) -> Target | None:
+    """A target whose distribution depends on the row; None if it is another one."""
+    from maillard.evaluation import contextual_targets as kinds
+    from maillard.evaluation.rules import PREFIX
+
+    if isinstance(target, str) and target.strip().startswith(PREFIX):
+        made = kinds.RuleTarget.of(target, log.arms)
+        log.require_keys(made.rule.keys)
+        return made
+    if isinstance(target, str) and target.startswith(_FROZEN):
+        number = target.removeprefix(_FROZEN)
+        if not (number.isascii() and number.isdecimal() and int(number) > 0):
+            raise InvalidValue("target", target, "the number of a state, as in frozen:12000")
+        return kinds.FrozenTarget.at_state(int(number), log)
+    if isinstance(target, kinds.ContextualTarget):
+        return target
+    if callable(target) and not isinstance(target, Policy | Target):
+        return kinds.FunctionTarget.of(target, log)
+    return None
 
 
 def _first_position(target: Target, log: EvaluationLog, given: int | None) -> int:
@@ -116,6 +180,8 @@ def _reward_model(model: Any, target: Target, arms: Sequence[str]) -> NDArray[np
     shapes = [(1, len(arms)), (target.positions, len(arms))]
     if array.shape not in shapes or not np.isfinite(array).all():
         raise InvalidValue("reward_model", array.T.shape, allowed)
+    if target.contextual:  # the same for every distribution of the table
+        return np.ascontiguousarray(array)
     return np.ascontiguousarray(np.broadcast_to(array, target.probabilities.shape))
 
 
@@ -140,6 +206,10 @@ def bind(target: str | Policy | Target, arms: Sequence[str]) -> Target:
     """
     if isinstance(target, Target):
         return target
+    if isinstance(target, str) and target.strip().startswith("rule:"):
+        from maillard.evaluation.contextual_targets import RuleTarget
+
+        return RuleTarget.of(target, arms)
     if isinstance(target, str):
         if target in arms and target not in known_names():
             raise InvalidValue("target", target, f"arm:{target}, if the arm of that name is meant")
@@ -148,7 +218,10 @@ def bind(target: str | Policy | Target, arms: Sequence[str]) -> Target:
             raise _not_fixed(target)
     made = policy(target) if isinstance(target, str) else target
     if not isinstance(made, Policy):
-        raise InvalidValue("target", target, "a target, as in arm:blue, uniform or dist:red=0.7,blue=0.3")
+        allowed = (
+            "a target, as in arm:blue, uniform, dist:red=0.7,blue=0.3 or rule:device=phone->blue,else->red"
+        )
+        raise InvalidValue("target", target, allowed)
     bound = made.bind(arms)
     if isinstance(bound, FixedDistribution) and np.ndim(bound.arm_probabilities) == 2:
         matrix = np.array(bound.arm_probabilities, np.float64).T
@@ -179,7 +252,8 @@ def _fixed_probabilities(target: Policy, arms: int) -> NDArray[np.float64]:
 
 def _not_fixed(spec: str) -> InvalidValue:
     allowed = (
-        "a target that does not learn: an arm, uniform or a fixed distribution. "
+        "a target that does not learn: an arm, uniform, a fixed distribution, a rule (rule:...), or the "
+        "policy of the log at one of its states (frozen:12000). "
         f"For the learning curve of a policy use maillard.replay(log, {spec!r}), "
         f"or maillard replay LOG --policy {spec}"
     )

@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar, Unpack, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
-from maillard.array_types import Floats
+from maillard.decisions.selection import Names
 from maillard.errors import InvalidValue, UnknownName
 from maillard.evaluation import estimates
+from maillard.evaluation.bound_targets import AnyTarget, Target
+from maillard.evaluation.differences.two_arm_estimates import TWO_ARMS, two_arm_estimate
 from maillard.evaluation.estimates import Refused, no_closed_window
 from maillard.evaluation.estimators import all_estimators
-from maillard.evaluation.estimators.additive import Estimation, Solution, estimation
 from maillard.evaluation.estimators.estimator import (
     CONFIDENCE_SEQUENCE,
     EFFECTIVE_SIZE,
     SECOND_MOMENT,
     Estimator,
 )
-from maillard.evaluation.evaluating import bounded, depends_on_units, run_query
+from maillard.evaluation.evaluating import bounded, depends_on_units, run_query, with_model
 from maillard.evaluation.evaluation_log import EvaluationLog, open_log
 from maillard.evaluation.evaluation_report import Estimate, Estimates, Report, lines_of, notes_of, together_of
-from maillard.evaluation.evidence import Evidence
-from maillard.evaluation.log_sums import rows_by_target
-from maillard.evaluation.moments import Moments
-from maillard.evaluation.query import Options, Query, Settings
-from maillard.evaluation.sequential.sequential_runner import SequentialRunner
-from maillard.evaluation.weighted_rows import WeightedRows
-from maillard.policies import Policy
+from maillard.evaluation.paired_rows import Pair
+from maillard.evaluation.query import Options, Query, Settings, keys_of
+from maillard.evaluation.segments import Segments, segments_of
 from maillard.policies.targets import FixedArm
 
 # Both reports contain these. A refusal of the first applies to all estimators that use weights.
@@ -44,7 +40,13 @@ def difference_names() -> list[str]:
     >>> difference_names()[-2:]
     ['bols', 'w-decorrelation']
     """
-    return [*_general_names(), *_TWO_ARMS]
+    return [*_general_names(), *TWO_ARMS]
+
+
+def default_names(log: EvaluationLog) -> list[str]:
+    """The estimators of differences that a comparison has if the caller names none."""
+    known, has_moment = all_estimators(), log.second_moment is not None
+    return [name for name in _general_names() if has_moment or SECOND_MOMENT not in known[name].requires]
 
 
 def _general_names() -> list[str]:
@@ -100,16 +102,45 @@ class Comparison(Estimates):
         return "\n".join([f"{self.target} on {self.first.source}", *notes, *lines_of(self)])
 
 
+@overload
 def compare(
     log: Any,
-    a: str | Policy,
-    b: str | Policy,
+    a: AnyTarget,
+    b: AnyTarget,
     estimators: Sequence[str] | None = None,
     confidence: float = 0.95,
     *,
     penalty: float | None = None,
+    by: None = None,
     **options: Unpack[Options],
-) -> Comparison:
+) -> Comparison: ...
+
+
+@overload
+def compare(
+    log: Any,
+    a: AnyTarget,
+    b: AnyTarget,
+    estimators: Sequence[str] | None = None,
+    confidence: float = 0.95,
+    *,
+    penalty: float | None = None,
+    by: str | Iterable[str],
+    **options: Unpack[Options],
+) -> Segments[Comparison]: ...
+
+
+def compare(
+    log: Any,
+    a: AnyTarget,
+    b: AnyTarget,
+    estimators: Sequence[str] | None = None,
+    confidence: float = 0.95,
+    *,
+    penalty: float | None = None,
+    by: Names = None,
+    **options: Unpack[Options],
+) -> Comparison | Segments[Comparison]:
     """Estimate how much larger the mean reward of target `a` is than that of target `b`.
 
     Both are estimated from the same rows, those in which all arms of both could have been chosen, so that
@@ -117,48 +148,75 @@ def compare(
     the latter needs a `penalty` (see differences.decorrelation.choose_penalty). Each of the two confidence
     sequences has half of the error probability, and so have both reports. Two arms are one of several pairs
     that a reader may look at, so their intervals are valid together for all pairs of arms in the log; pass
-    `comparisons=1` if the pair was chosen in advance. The options are those of `evaluate`, except `interval`
-    and `reward_model`.
+    `comparisons=1` if the pair was chosen in advance. With `by`, a key of the context or several, the result
+    is a mapping of segments to comparisons, whose intervals are valid together. The options are those of
+    `evaluate`, except `interval` and `reward_model`.
 
     >>> from maillard import simulate_log
     >>> log = simulate_log("ms+:floor=0.2", "bernoulli:0.6,0.3", horizon=5000, seed=1)
     >>> compare(log, "arm:0", "arm:1")["aipw-two-point"].lower > 0
     True
     """
-    settings = Settings.of(confidence, options)
+    settings = Settings.of(confidence, {**options, "by": by})
     if settings.reward_model is not None:
         raise InvalidValue("reward_model", settings.reward_model, "None: compare does not use one")
     if settings.interval != "normal":
         raise InvalidValue("interval", settings.interval, "'normal', the only interval that compare supports")
     names = _checked_names(estimators)
-    with open_log(log, settings) as opened:
-        pairs = max(1, math.comb(len(opened.arms), 2))
-        settings = settings.for_comparisons(pairs if _are_arms(a, b) else 1)
-        if estimators is None and opened.second_moment is None:
-            names = [name for name in names if SECOND_MOMENT not in all_estimators()[name].requires]
-        found = _compare(opened, (a, b), names, settings, penalty)
-        reports = (found.first, found.second)
-        if settings.cluster is None and any(map(depends_on_units, reports)):
-            settings = replace(settings, cluster="unit")
-            found = _compare(opened, (a, b), names, settings, penalty)
-        missing = any(report.diagnostics.missing for report in (found.first, found.second))
-        if opened.reward_range is None or not missing or settings.missing == "ignore":
-            return found
-        # Missing rewards could have been as unfavourable to `a`, or to `b`, as their range allows.
-        favours_a = (found.first.evidence.target - found.second.evidence.target).probabilities[0] > 0
-        low, high = opened.reward_range
-        ends = ((low, high), (high, low))
-        least, most = (
-            _compare(opened, (a, b), names, settings, penalty, fill_missing=tuple(fill.tolist()))
-            for fill in (np.where(favours_a, of_a, of_b) for of_a, of_b in ends)
-        )
-        filled = least.first.diagnostics.filled
-        return replace(least, estimates=bounded(found, least, most, filled))
+    with open_log(log, settings, keys_of((a, b), settings)) as opened:
+        pairs = max(1, math.comb(len(opened.arms), 2)) if _are_arms(a, b) else 1
+        if estimators is None:
+            names = default_names(opened)
+        whole = compare_with_bounds(opened, (a, b), names, settings.for_comparisons(pairs), penalty)
+        if settings.by is None:
+            return whole
+        with segments_of(opened, settings) as (logs, notes):
+            adjusted = settings.for_comparisons(pairs * len(logs))
+            found = {
+                name: compare_with_bounds(each, (a, b), names, adjusted, penalty)
+                for name, each in logs.items()
+            }
+            sizes = {name: each.size for name, each in logs.items()}
+        return Segments(by=settings.by, results=found, whole=whole, sizes=sizes, notes=notes)
+
+
+def compare_with_bounds(
+    log: EvaluationLog,
+    targets: tuple[AnyTarget, AnyTarget],
+    names: Sequence[str],
+    settings: Settings,
+    penalty: float | None,
+) -> Comparison:
+    """A comparison that allows for units that return and for missing rewards."""
+    query = Query.of(
+        log, targets, [name for name in names if name in all_estimators()] or _WEIGHTED, settings
+    )
+    log, pair = with_model(log, query), (query.targets[0], query.targets[1])
+    found = _compare(log, pair, names, settings, penalty)
+    if settings.cluster is None and any(map(depends_on_units, (found.first, found.second))):
+        settings = replace(settings, cluster="unit")
+        found = _compare(log, pair, names, settings, penalty)
+    missing = any(report.diagnostics.missing for report in (found.first, found.second))
+    if log.reward_range is None or not missing or settings.missing == "ignore":
+        return found
+    difference = pair[0] - pair[1]
+    if difference.contextual:
+        return found  # which arms favour `a` depends on the context: missing rewards are left out
+    # Missing rewards could have been as unfavourable to `a`, or to `b`, as their range allows.
+    favours_a = difference.probabilities[0] > 0
+    low, high = log.reward_range
+    ends = ((low, high), (high, low))
+    least, most = (
+        _compare(log, pair, names, settings, penalty, fill_missing=tuple(fill.tolist()))
+        for fill in (np.where(favours_a, of_a, of_b) for of_a, of_b in ends)
+    )
+    filled = least.first.diagnostics.filled
+    return replace(least, estimates=bounded(found, least, most, filled))
 
 
 def _compare(
     log: EvaluationLog,
-    targets: tuple[str | Policy, str | Policy],
+    targets: tuple[Target, Target],
     names: Sequence[str],
     settings: Settings,
     penalty: float | None,
@@ -172,15 +230,16 @@ def _compare(
     query = Query.of(log, targets, [*_WEIGHTED, *sequences], halved)
     query = replace(query, shared_rows=True, fill_missing=fill_missing)
     difference = query.targets[0] - query.targets[1]
-    if not difference.probabilities.any():
-        raise InvalidValue("b", str(targets[1]), f"a target that differs from {query.targets[0].name}")
+    if not difference.contextual and not difference.probabilities.any():
+        raise InvalidValue("b", targets[1].name, f"a target that differs from {query.targets[0].name}")
     first, second = run_query(log, query)
     normal = [name for name in general if name not in sequences]
     paired_query = Query.of(log, [difference], normal or _WEIGHTED, settings)
-    paired_query = replace(paired_query, fill_missing=fill_missing)
+    # If a target depends on the context, the rows are those of both reports.
+    paired_query = replace(paired_query, fill_missing=fill_missing, shared_rows=difference.contextual)
     evidence = replace(first.evidence, query=paired_query, target=difference)
-    pair = _Pair(first, second, evidence)
-    pair.read(keep=bool(set(names) & set(_TWO_ARMS)))
+    pair = Pair(first, second, evidence)
+    pair.read(keep=bool(set(names) & set(TWO_ARMS)))
     return Comparison(
         first=first,
         second=second,
@@ -190,7 +249,7 @@ def _compare(
     )
 
 
-def _are_arms(*targets: str | Policy) -> bool:
+def _are_arms(*targets: AnyTarget) -> bool:
     """Whether each target is a single arm, which the reader may have picked by its reward."""
     return all(
         isinstance(each, FixedArm) or (isinstance(each, str) and each.startswith("arm:")) for each in targets
@@ -207,66 +266,7 @@ def _checked_names(estimators: Sequence[str] | None) -> list[str]:
     return names
 
 
-class _Pair:
-    """The reports of two targets, the evidence of their difference, and sums over shared rows."""
-
-    def __init__(self, first: Report, second: Report, evidence: Evidence) -> None:
-        self.first, self.second, self.evidence = first, second, evidence
-        self.targets = first.evidence.target, second.evidence.target
-        self.runner = SequentialRunner(evidence.log, evidence.query, evidence.target)
-        self.moments: Moments | None = None
-        "Of w and w r of the first target, then of the second."
-        self.kept: list[tuple[NDArray[Any], ...]] = []
-        self.roots = 0.0
-        "The sum of √e, where e is the propensity of the difference."
-
-    @np.errstate(over="ignore", invalid="ignore")
-    def read(self, *, keep: bool) -> None:
-        """Read the log. `keep`: whether to keep the arm, reward and state of each row."""
-        log = self.evidence.log
-        for columns in log.columns():
-            if len(columns):
-                self._advance(rows_by_target(columns, log, self.evidence.query)[0][0][0], keep=keep)
-
-    def _advance(self, rows: WeightedRows, *, keep: bool) -> None:
-        if not len(rows):
-            return
-        self.runner.advance(rows)
-        inverse = np.exp(-rows.log_probability)
-        weights = [
-            target.probabilities[np.minimum(rows.target_row, target.positions - 1), rows.arm] * inverse
-            for target in self.targets
-        ]
-        if rows.propensity is not None:
-            self.roots += float(np.sqrt(rows.propensity).sum())
-        terms = np.stack([weights[0], weights[0] * rows.reward, weights[1], weights[1] * rows.reward])
-        moments = Moments.of(terms, rows.unit)
-        self.moments = moments if self.moments is None else self.moments + moments
-        if keep:
-            self.kept.append((rows.arm, rows.reward, rows.state))
-
-    def effective_size(self, which: int) -> float:
-        """The effective sample size of the weights of one target."""
-        assert self.moments is not None
-        n, mean = self.moments.count, self.moments.mean[2 * which]
-        squares = self.moments.scatter[2 * which, 2 * which] + n * mean**2
-        return float((n * mean) ** 2 / squares) if squares else 0.0
-
-    def estimation(self, difference: Callable[[Floats], Solution]) -> Estimation:
-        """The difference as a function of the means of w and w r of either target."""
-        assert self.moments is not None
-        w_a, _, w_b, _ = self.moments.mean.tolist()
-        # A row counts by its weight, in the scale of the mean weight of its target.
-        return estimation(self.moments, difference, np.array([0.0, 1.0 / w_a, 0.0, 1.0 / w_b, 0.0]))
-
-    @property
-    def effective_pulls(self) -> float:
-        """The effective pulls of the difference."""
-        assert self.moments is not None
-        return self.roots**2 / self.moments.count
-
-
-def _estimate(name: str, pair: _Pair, penalty: float | None) -> Estimate:
+def _estimate(name: str, pair: Pair, penalty: float | None) -> Estimate:
     """The difference by one estimator, or why it is refused."""
     try:
         return _difference(name, pair, penalty)
@@ -274,19 +274,19 @@ def _estimate(name: str, pair: _Pair, penalty: float | None) -> Estimate:
         return Estimate(name=name, refusal=str(refusal))
 
 
-def _difference(name: str, pair: _Pair, penalty: float | None) -> Estimate:
+def _difference(name: str, pair: Pair, penalty: float | None) -> Estimate:
     if pair.moments is None or not pair.moments.count:
         left_out = pair.first.diagnostics.left_out
         if set(left_out) == {"window not closed"} == set(pair.second.diagnostics.left_out):
             raise Refused(no_closed_window(pair.first.diagnostics.open, pair.evidence.log))
         raise Refused("in no row could all arms of both targets have been chosen")
-    estimator = None if name in _TWO_ARMS else all_estimators()[name]()
+    estimator = None if name in TWO_ARMS else all_estimators()[name]()
     for which, report in enumerate((pair.first, pair.second)):
         why = _refusal(estimator, which, report, pair)
         if why is not None:
             raise Refused(f"{report.target}: {why}")
     if estimator is None:
-        return _two_arm_estimate(name, pair, penalty)
+        return two_arm_estimate(name, pair, penalty)
     if estimator.interval == CONFIDENCE_SEQUENCE:
         return _difference_of_sequences(name, pair)
     by_unit = None
@@ -304,7 +304,7 @@ def _difference(name: str, pair: _Pair, penalty: float | None) -> Estimate:
     return estimates.normal_estimate(name, value, error, pair.evidence, by_unit, **texts)
 
 
-def _refusal(estimator: Estimator | None, which: int, report: Report, pair: _Pair) -> str | None:
+def _refusal(estimator: Estimator | None, which: int, report: Report, pair: Pair) -> str | None:
     """Why one of the two targets cannot be evaluated, or None."""
     if estimator is None:
         return estimates.refusal_of_log(report.evidence)
@@ -325,7 +325,7 @@ def _refusal(estimator: Estimator | None, which: int, report: Report, pair: _Pai
     return why
 
 
-def _difference_of_sequences(name: str, pair: _Pair) -> Estimate:
+def _difference_of_sequences(name: str, pair: Pair) -> Estimate:
     ends = [(each.value, each.lower, each.upper) for each in (pair.first[name], pair.second[name])]
     (value, lower, upper), (other_value, other_lower, other_upper) = np.array(ends, np.float64).tolist()
     return Estimate(
@@ -338,50 +338,3 @@ def _difference_of_sequences(name: str, pair: _Pair) -> Estimate:
         assumes=pair.first[name].assumes,
         caveat="; ".join(dict.fromkeys(filter(None, [pair.first[name].caveat, pair.second[name].caveat]))),
     )
-
-
-def _two_arm_estimate(name: str, pair: _Pair, penalty: float | None) -> Estimate:
-    arms = [target.only_arm for target in pair.targets]
-    if None in arms:
-        raise Refused("it is for the difference of two arms")
-    if pair.evidence.sums.repeated or pair.evidence.query.by_unit:
-        raise Refused("it needs rows that are chosen independently")
-    columns = [np.concatenate(each) for each in zip(*pair.kept, strict=True)]
-    try:
-        found, interval, assumes = _TWO_ARMS[name](
-            columns, arms, pair.evidence.query.settings.confidence, penalty
-        )
-    except InvalidValue as error:
-        raise Refused(str(error)) from None
-    ends = {end: getattr(found, end) for end in ("value", "lower", "upper")}
-    return Estimate(name=name, interval=interval, assumes=assumes, **ends)
-
-
-def _batched(columns: list[Any], arms: list[Any], confidence: float, _: float | None) -> tuple[Any, str, str]:
-    from maillard.evaluation.differences.batched_difference import batched_difference
-
-    found = batched_difference(*columns, *arms, confidence=confidence)
-    assumes = (
-        "batches (those of the log's states) whose ends do not depend on their rewards, and the same "
-        "variance for both arms"
-    )
-    return found, f"least squares in each of {found.batches:,} batches", assumes
-
-
-def _decorrelated(
-    columns: list[Any], arms: list[Any], confidence: float, penalty: float | None
-) -> tuple[Any, str, str]:
-    from maillard.evaluation.differences.decorrelation import decorrelated_difference
-
-    if penalty is None:
-        raise Refused(
-            "it needs penalty=..., chosen without the rewards (differences.decorrelation.choose_penalty)"
-        )
-    found = decorrelated_difference(*columns[:2], *arms, penalty=penalty, confidence=confidence)
-    assumes = "the same variance for both arms, and a penalty chosen without the rewards"
-    return found, "W-decorrelation", assumes
-
-
-# By name: a function of (arms, rewards and batches of the rows), (the two arms), the confidence and the
-# penalty. It returns the difference, the type of its interval and what that assumes.
-_TWO_ARMS = {"bols": _batched, "w-decorrelation": _decorrelated}

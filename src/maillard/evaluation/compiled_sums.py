@@ -47,6 +47,7 @@ def accepts_part(part: Any, log: EvaluationLog, query: Query) -> bool:
         and isinstance(part.batches, ParquetPart)
         and "reward" in part.names
         and not _IGNORED & set(part.names)
+        and not part.context_columns
         and not ("unit" in part.names and _needs_units(query))
         and _accepts(log, query)
     )
@@ -57,6 +58,7 @@ def accepts_columns(columns: Columns, log: EvaluationLog, query: Query) -> bool:
     return (
         columns.log_probabilities is None
         and columns.eligible is None
+        and columns.contexts is None
         and columns.epoch.min() == columns.epoch.max()
         and not columns.repeated.any()
         and not (columns.unit is not None and _needs_units(query))
@@ -74,7 +76,10 @@ def _accepts(log: EvaluationLog, query: Query) -> bool:
         log.foreign
         and not log.requires_closed_windows
         and {each.key for each in query.additive} == {_PLAIN}
-        and all(target.positions == 1 and target.reward_model is None for target in query.targets)
+        and all(
+            target.positions == 1 and target.reward_model is None and not target.contextual
+            for target in query.targets
+        )
     )
 
 

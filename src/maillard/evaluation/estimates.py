@@ -40,6 +40,10 @@ _BIAS = ". The interval covers the expectation of the estimate, not the bias tha
 _EQUAL = (
     "all rewards that count are equal, so there is no standard error. A confidence sequence does not need one"
 )
+NOT_FOR_CONTEXTS = (
+    "decisions have contexts, so the visitors who saw an arm may differ from the others. Use an estimator "
+    "that weights rows, such as snips, aipw or cs-dr"
+)
 _OVERFLOW = "rewards or weights are too large to be squared, or all weights are 0"
 
 
@@ -273,7 +277,7 @@ def refusal_of_log(evidence: Evidence) -> str | None:  # noqa: PLR0911  # one fo
         if set(d.left_out) <= {"window not closed", "without a reward"}:
             return f"no row has a final reward ({reasons})"
         return (
-            f"in no row could all arms of the target have been chosen ({reasons}): "
+            f"{_in_segment(evidence)}in no row could all arms of the target have been chosen ({reasons}): "
             "a floor=... in the policy gives every arm support"
         )
     if d.missing > settings.max_missing:
@@ -284,6 +288,10 @@ def refusal_of_log(evidence: Evidence) -> str | None:  # noqa: PLR0911  # one fo
         )
     accepted = f"(at most {settings.max_unsupported:.0%} is accepted)"
     if not evidence.all_probabilities and evidence.never_chosen > settings.max_unsupported:
+        if evidence.never_shown:
+            return f"{evidence.never_shown}, and the log does not contain the probabilities of all arms"
+        if evidence.log.segment:
+            return f"{_in_segment(evidence)}the log never shows {_arms_text(evidence)}"
         return (
             f"{evidence.never_chosen:.1%} of the target's probability is on arms that were never chosen, "
             f"and whose probabilities the log does not contain {accepted}"
@@ -291,15 +299,31 @@ def refusal_of_log(evidence: Evidence) -> str | None:  # noqa: PLR0911  # one fo
     if d.unsupported > settings.max_unsupported:
         advice = _floor_advice(max(settings.min_effective_size, 1.0), evidence)
         why = f"the target's arms could not have been chosen in {d.unsupported:.1%} of the rows"
-        return f"{why} {accepted}; {advice}"
+        return f"{_in_segment(evidence)}{why} {accepted}; {advice}"
     return None
 
 
-def refusal_of_estimator(estimators: Sequence[Estimator], evidence: Evidence) -> str | None:  # noqa: PLR0911
+def _in_segment(evidence: Evidence) -> str:
+    return f"in the segment {evidence.log.segment!r}, " if evidence.log.segment else ""
+
+
+def _arms_text(evidence: Evidence) -> str:
+    """The target's arms that were never chosen."""
+    never = evidence.target.chosen_arms & (evidence.sums.chosen() == 0)
+    return " or ".join(repr(arm) for arm, each in zip(evidence.log.arms, never, strict=True) if each)
+
+
+def refusal_of_estimator(  # noqa: PLR0911, PLR0912  # one for each reason
+    estimators: Sequence[Estimator], evidence: Evidence
+) -> str | None:
     """Why this estimator cannot answer, although others may; or None."""
     d, first, chosen_level = evidence.diagnostics, estimators[0], len(estimators) > 1
     if why := first.refusal(evidence):
         return why
+    if evidence.log.contextual and not first.for_contexts:
+        return NOT_FOR_CONTEXTS
+    if evidence.target.summarises and first.fits_model:
+        return "it needs a target with few distributions"
     if first.sequential:
         if evidence.sums.repeated or evidence.query.settings.cluster == "unit":
             return (

@@ -10,11 +10,12 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any, Unpack
+from typing import Any, Unpack, overload
 
 from maillard.decisions.outcomes import MAX_DESIGN_EFFECT
+from maillard.decisions.selection import Names
 from maillard.errors import CannotAnswer, InvalidLog, InvalidValue
-from maillard.evaluation.bound_targets import Target
+from maillard.evaluation.bound_targets import AnyTarget, Target
 from maillard.evaluation.diagnostics import Diagnostics
 from maillard.evaluation.estimates import estimate
 from maillard.evaluation.estimators import all_estimators
@@ -23,7 +24,9 @@ from maillard.evaluation.evaluation_log import EvaluationLog, open_log
 from maillard.evaluation.evaluation_report import Estimate, Estimates, Report
 from maillard.evaluation.evidence import Evidence
 from maillard.evaluation.log_sums import LogSums, rows_by_target, sums_of, sums_of_part, total_of
-from maillard.evaluation.query import Options, Query, Settings
+from maillard.evaluation.query import Options, Query, Settings, keys_of
+from maillard.evaluation.reward_models import with_predictions
+from maillard.evaluation.segments import Segments, segments_of
 from maillard.evaluation.sequential.sequential_runner import SequentialRunner
 from maillard.policies import Policy
 
@@ -40,18 +43,49 @@ def names() -> list[str]:
     return list(all_estimators())
 
 
+@overload
 def evaluate(
     log: Any,
-    target: str | Policy,
+    target: AnyTarget,
     estimators: Sequence[str] | None = None,
     confidence: float = 0.95,
+    *,
+    by: None = None,
     **options: Unpack[Options],
-) -> Report:
+) -> Report: ...
+
+
+@overload
+def evaluate(
+    log: Any,
+    target: AnyTarget,
+    estimators: Sequence[str] | None = None,
+    confidence: float = 0.95,
+    *,
+    by: str | Iterable[str],
+    **options: Unpack[Options],
+) -> Segments[Report]: ...
+
+
+def evaluate(
+    log: Any,
+    target: AnyTarget,
+    estimators: Sequence[str] | None = None,
+    confidence: float = 0.95,
+    *,
+    by: Names = None,
+    **options: Unpack[Options],
+) -> Report | Segments[Report]:
     """Estimate the mean reward of a decision if `target` had made all decisions in the log.
 
     `log` is anything that `read_log` opens, or a log of `simulate_log`. `target` does not learn: it is an
-    arm, a fixed distribution, `uniform`, or a spec of one of these; use `replay` for a policy that learns.
-    `estimators` are names, optionally with a level, as in "clipped-ips:5". `Settings` describes the options.
+    arm, a fixed distribution, `uniform`, or a spec of one of these; a rule, as in
+    "rule:device=phone->blue,else->red"; a function of the context that returns an arm, or a mapping of arms
+    to probabilities; or "frozen:12000", the log's own policy as it was at state 12,000. Use `replay` for a
+    policy that learns. `estimators` are names, optionally with a level, as in "clipped-ips:5".
+
+    With `by`, a key of the context or several, the result is a mapping of segments to reports, whose
+    intervals are valid together. Its attribute `whole` is the report for the whole log.
 
     >>> from maillard import simulate_log
     >>> log = simulate_log("ms+:floor=0.1", "bernoulli:0.6,0.4", horizon=5000, seed=1)
@@ -59,36 +93,84 @@ def evaluate(
     >>> report["snips"].lower < 0.4 < report["snips"].upper
     True
     """
-    return evaluate_each(log, [target], estimators, confidence, **options)[0]
+    if by is None:
+        return evaluate_each(log, [target], estimators, confidence, **options)[0]
+    return evaluate_each(log, [target], estimators, confidence, by=by, **options)[0]
+
+
+@overload
+def evaluate_each(
+    log: Any,
+    targets: Sequence[AnyTarget],
+    estimators: Sequence[str] | None = None,
+    confidence: float = 0.95,
+    *,
+    by: None = None,
+    **options: Unpack[Options],
+) -> list[Report]: ...
+
+
+@overload
+def evaluate_each(
+    log: Any,
+    targets: Sequence[AnyTarget],
+    estimators: Sequence[str] | None = None,
+    confidence: float = 0.95,
+    *,
+    by: str | Iterable[str],
+    **options: Unpack[Options],
+) -> list[Segments[Report]]: ...
 
 
 def evaluate_each(
     log: Any,
-    targets: Sequence[str | Policy],
+    targets: Sequence[AnyTarget],
     estimators: Sequence[str] | None = None,
     confidence: float = 0.95,
+    *,
+    by: Names = None,
     **options: Unpack[Options],
-) -> list[Report]:
+) -> list[Report] | list[Segments[Report]]:
     """Evaluate several targets in one pass over the log.
 
-    The intervals of all targets are valid together: the reader may pick the best target and trust its
-    interval. `comparisons=1` makes each one valid on its own.
+    The intervals of all targets, with `by` in all segments, are valid together: the reader may pick the best
+    target and trust its interval. `comparisons=1` makes each one valid on its own.
     """
-    if isinstance(targets, str | Policy) or not targets:
+    if isinstance(targets, str | Policy) or callable(targets) or not targets:
         raise InvalidValue("targets", targets, "a list of at least one target")
-    settings = Settings.of(confidence, options).for_comparisons(len(targets))
-    with open_log(log, settings) as opened:
-        return run_with_bounds(opened, targets, estimators, settings)
+    settings = Settings.of(confidence, {**options, "by": by})
+    with open_log(log, settings, keys_of(targets, settings)) as opened:
+        whole = run_with_bounds(opened, targets, estimators, settings.for_comparisons(len(targets)))
+        if settings.by is None:
+            return whole
+        with segments_of(opened, settings) as (logs, notes):
+            adjusted = settings.for_comparisons(len(targets) * len(logs))
+            found = {
+                name: run_with_bounds(each, targets, estimators, adjusted) for name, each in logs.items()
+            }
+            sizes = {name: each.size for name, each in logs.items()}
+        return [
+            Segments(
+                by=settings.by,
+                results={name: reports[place] for name, reports in found.items()},
+                whole=report,
+                sizes=sizes,
+                notes=notes,
+            )
+            for place, report in enumerate(whole)
+        ]
 
 
 def run_with_bounds(
     log: EvaluationLog,
-    targets: Sequence[str | Policy | Target],
+    targets: Sequence[AnyTarget],
     estimators: Sequence[str] | None,
     settings: Settings,
 ) -> list[Report]:
     """A report for each target, which allows for units that return and for missing rewards."""
     query = Query.of(log, targets, estimators, settings)
+    log = with_model(log, query)
+    targets = query.targets  # those of functions are bound by a pass over the log
     reports = run_query(log, query)
     if settings.cluster is None and not query.by_unit and any(map(depends_on_units, reports)):
         settings = replace(settings, cluster="unit")
@@ -100,6 +182,14 @@ def run_with_bounds(
     fills = ((end,) * len(log.arms) for end in log.reward_range)
     low, high = (run_query(log, replace(query, fill_missing=fill)) for fill in fills)
     return [_with_bounds(*each) for each in zip(reports, low, high, strict=True)]
+
+
+def with_model(log: EvaluationLog, query: Query) -> EvaluationLog:
+    """The log with predicted rewards, if it has contexts and an estimator uses them."""
+    wanted = any(each.uses_predictions for group in query.estimators.values() for each in group)
+    if not wanted or query.settings.reward_model is not None:
+        return log
+    return with_predictions(log, query.settings.features)
 
 
 def depends_on_units(report: Report) -> bool:
@@ -166,7 +256,9 @@ def _report(log: EvaluationLog, query: Query, sums: LogSums, place: int, runner:
 
 def _does_not_fit(estimator: Any, evidence: Evidence) -> bool:
     """Whether the default report omits an estimator, which is for other targets or other logs."""
-    fitted = evidence.diagnostics.adaptive and estimator.uses_model
+    if evidence.log.contextual and not estimator.for_contexts:
+        return True
+    fitted = evidence.diagnostics.adaptive and estimator.uses_model and not evidence.log.predicts
     requested = SECOND_MOMENT in estimator.requires  # the caller stated it
     return bool(fitted or (not requested and estimator.refusal(evidence)))
 

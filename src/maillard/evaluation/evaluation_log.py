@@ -18,7 +18,7 @@ from maillard.array_types import Floats
 from maillard.decisions import read_log
 from maillard.decisions.columns import MAX_BATCH_ROWS, Columns
 from maillard.decisions.timestamps import from_microseconds
-from maillard.errors import CannotAnswer, InvalidValue, MaillardError
+from maillard.errors import CannotAnswer, InvalidValue, MaillardError, UnknownName
 from maillard.evaluation.bound_targets import Target
 from maillard.evaluation.estimators.estimator import (
     ALL_PROBABILITIES,
@@ -30,6 +30,7 @@ from maillard.evaluation.promised_floors import min_probabilities, promised_deca
 from maillard.simulation import Log
 
 if TYPE_CHECKING:
+    from maillard.decisions.state import State
     from maillard.evaluation.query import Settings
 
 _SHARED_WITH_DECISION_LOG = (
@@ -72,6 +73,12 @@ class EvaluationLog:
     "Whether a decision may repeat the choice of an earlier one of the same unit."
     pruned_before: datetime | None = None
     "The time before which decisions were pruned; None if the log has all of them."
+    rebuild: Callable[[int], State] | None = None
+    "Rebuilds the state after an event; None if the log has no events."
+    segment: str = ""
+    "The segment whose decisions these are, as text; empty for all decisions."
+    predicts: bool = False
+    "Whether the rows have predicted rewards, from a model that is fitted on earlier rows."
 
     @property
     def reward_bounds(self) -> tuple[float, float]:
@@ -90,6 +97,29 @@ class EvaluationLog:
         if first is None:
             raise CannotAnswer(f"{self.source} has no decisions: an evaluation needs at least one decision")
         return first
+
+    @cached_property
+    def contextual(self) -> bool:
+        """Whether decisions have contexts, so that their probabilities may depend on the visitor."""
+        return bool(self.size) and self._first_columns.contexts is not None
+
+    def require_keys(self, keys: Sequence[str]) -> None:
+        """Raise an error if the log has no contexts, or none of them has one of these keys."""
+        from maillard.evaluation.contextual_targets import contexts_of
+
+        known = dict.fromkeys(contexts_of(self._first_columns, self.source).keys)
+        if not set(keys) <= set(known):  # a key may occur only later
+            for columns in self.columns():
+                known |= dict.fromkeys(() if columns.contexts is None else columns.contexts.keys)
+        for key in keys:
+            if key not in known:
+                raise UnknownName("key of the context", key, list(known))
+
+    def state_at(self, number: int) -> State:
+        """The state of the experiment after an event."""
+        if self.rebuild is None:
+            raise CannotAnswer(f"{self.source} has no events, so the policy at state {number} is unknown")
+        return self.rebuild(number)
 
     def require_rows(self) -> None:
         """Raise an error if the log is empty."""
@@ -137,15 +167,16 @@ class EvaluationLog:
 
     def detached(self) -> EvaluationLog:
         """A copy without open files, which can be sent to another process."""
-        made = replace(self, parts=(), columns=tuple)
+        made = replace(self, parts=(), columns=tuple, rebuild=None)
+        object.__setattr__(made, "contextual", self.contextual)
         object.__setattr__(made, "center", self.center)
         object.__setattr__(made, "first_close", self.first_close)
         return made
 
 
 @contextmanager
-def open_log(log: Any, settings: Settings) -> Iterator[EvaluationLog]:
-    """Open anything that `read_log` accepts, or a simulated log."""
+def open_log(log: Any, settings: Settings, keys: Sequence[str] = ()) -> Iterator[EvaluationLog]:
+    """Open anything that `read_log` accepts, or a simulated log; `keys` of the context may be columns."""
     if isinstance(log, Log):
         for name, value in settings.selection.items():
             if value is not None:
@@ -153,9 +184,15 @@ def open_log(log: Any, settings: Settings) -> Iterator[EvaluationLog]:
         yield _with_settings(_simulated(log), settings)
         return
     with ExitStack() as closing:
-        opened = read_log(log, **settings.selection)
-        if opened is not log:
-            closing.callback(opened.close)
+        selection = settings.selection
+        context = dict.fromkeys([*(settings.context or ()), *keys])
+        whole = read_log(
+            log, selection.pop("experiment"), columns=selection.pop("columns"), context=list(context)
+        )
+        if whole is not log:
+            closing.callback(whole.close)
+        del selection["context"]
+        opened = whole.select(**selection)
         if settings.epoch is None and len({each.epoch for each in opened.configurations}) > 1:
             opened = opened.select(epoch=opened.configurations[-1].epoch, keep=True)
         if settings.on_rows is not None:
@@ -164,7 +201,7 @@ def open_log(log: Any, settings: Settings) -> Iterator[EvaluationLog]:
         parts, size, columns = opened.column_parts, opened.row_count, opened.columns
         if not parts or size is None:
             file = closing.enter_context(tempfile.SpooledTemporaryFile(max_size=_MAX_MEMORY))
-            size, columns = _store(columns(), file), partial(_stored, file)
+            size, columns = store_columns(columns(), file), partial(stored_columns, file)
             parts = (columns,)
         made = EvaluationLog(
             **{name: getattr(opened, name) for name in _SHARED_WITH_DECISION_LOG},
@@ -176,6 +213,7 @@ def open_log(log: Any, settings: Settings) -> Iterator[EvaluationLog]:
             pruned_before=None if opened.pruned is None else from_microseconds(opened.pruned.before),
             floor_probabilities=promised_probabilities(opened.policies.values(), opened.arms),
             floor_decay=promised_decay(opened.policies.values()),
+            rebuild=None if whole.foreign else whole.state_at,
         )
         yield _with_settings(made, settings)
 
@@ -245,7 +283,7 @@ def _simulated_columns(log: Log) -> Iterator[Columns]:
         )
 
 
-def _store(columns: Iterable[Columns], file: IO[bytes]) -> int:
+def store_columns(columns: Iterable[Columns], file: IO[bytes]) -> int:
     """Keep columns for several passes; returns the number of rows."""
     rows = 0
     for batch in columns:
@@ -254,7 +292,7 @@ def _store(columns: Iterable[Columns], file: IO[bytes]) -> int:
     return rows
 
 
-def _stored(file: IO[bytes]) -> Iterator[Columns]:
+def stored_columns(file: IO[bytes]) -> Iterator[Columns]:
     """The columns that `_store` wrote. Several passes may take turns."""
     place = 0
     while True:

@@ -193,6 +193,8 @@ class Report(Estimates):
         wanted = self.evidence.query.wanted
         chosen = self.evidence.target.chosen_arms if wanted is None else wanted
         names = " and ".join(repr(arm) for arm, is_chosen in zip(arms, chosen, strict=True) if is_chosen)
+        if self.evidence.target.contextual:
+            return f"the {d.rows:,} of {d.rows + other:,} decisions in which the target could have chosen"
         both = "both " if wanted is not None else ""
         return f"the {d.rows:,} of {d.rows + other:,} decisions in which {both}{names} could have been chosen"
 

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
+from numpy.typing import NDArray
 
 from maillard.array_types import Floats
 from maillard.evaluation.bound_targets import Target
+from maillard.evaluation.contextual_targets import ContextualTarget
 from maillard.evaluation.diagnostics import Diagnostics
 from maillard.evaluation.estimators.estimator import CONFIDENCE_SEQUENCE, Estimator
 from maillard.evaluation.evaluation_log import EvaluationLog
@@ -16,6 +18,8 @@ from maillard.evaluation.log_sums import LogSums, TargetSums
 from maillard.evaluation.query import Query
 from maillard.evaluation.unit_intervals import UnitVariance
 
+_MAX_LISTED = 3  # contexts without support that are named
+_MIN_ROWS = 20  # from which it means something that an arm was never shown
 _MIN_RARE = 10  # rewards of the rarer value, from which a sum of them is close to normal
 _COCHRAN = 25.0  # a normal interval needs more rows than this times the squared skewness
 _NO_FLOOR = (
@@ -26,6 +30,10 @@ _NO_FLOOR = (
 _HEAVY_TAILS = (
     ", and cs-catoni is narrow for heavy tails if you can state second_moment=..., a bound on the mean "
     "squared reward of every arm"
+)
+_MEANS = (
+    "means of the arms that do not change over time",
+    "means of the arms given the context, and a mix of contexts, that do not change over time",
 )
 _CHANGED = (
     "the means changed over time, and this estimator needs constant means (see the values by quarter); use "
@@ -51,13 +59,45 @@ class Evidence:
 
     @property
     def modelled(self) -> bool:
-        """Whether the caller gave a reward model."""
-        return self.query.settings.reward_model is not None
+        """Whether there is a reward model that was not fitted to the rows that it predicts."""
+        return self.query.settings.reward_model is not None or self.log.predicts
 
     @property
     def never_chosen(self) -> float:
-        """The target's probability of arms that the log never chose."""
+        """The target's probability of arms that the log never chose.
+
+        For a contextual target, the fraction of the rows whose distribution has only such arms.
+        """
+        places = self.target_sums.places
+        if places is not None:
+            return float(places[self._never_shown, 0].sum() / max(places[:, 0].sum(), 1.0))
         return float((np.abs(self.target.probabilities) * (self.sums.chosen() == 0)).sum(axis=1).max())
+
+    @property
+    def _never_shown(self) -> NDArray[np.int64]:
+        """The distributions of a contextual target whose arms the log never shows, although it had to.
+
+        With a probability of 1 / W or more, W the largest weight, 5 W rows without the arm are unlikely.
+        """
+        places = self.target_sums.places
+        if places is None:
+            return np.zeros(0, np.int64)
+        least = max(_MIN_ROWS, 5.0 * self.diagnostics.max_weight)
+        return np.flatnonzero((places[:, 0] >= least) & (places[:, 1] == 0))
+
+    @property
+    def never_shown(self) -> str:
+        """The contexts for which the log never shows the target's arms, in words; empty if there are none."""
+        target, places = self.target, self.target_sums.places
+        if places is None or not isinstance(target, ContextualTarget):
+            return ""
+        arms = np.array(self.log.arms)
+        found = []
+        for place in self._never_shown.tolist():
+            names = " or ".join(map(repr, arms[target.probabilities[place] > 0].tolist()))
+            when = target.describe(place) or "some contexts"
+            found.append(f"in the {int(places[place, 0]):,} rows of {when} the log never shows {names}")
+        return "; ".join(found[:_MAX_LISTED]) + ("; ..." if len(found) > _MAX_LISTED else "")
 
     @property
     def mean_squares(self) -> Floats | None:
@@ -140,7 +180,7 @@ class Evidence:
                 None,
                 [
                     "" if self.anytime(estimator) else "a number of rows that was fixed in advance",
-                    "means of the arms that do not change over time" if estimator.constant_means else "",
+                    _MEANS[self.log.contextual] if estimator.constant_means else "",
                     "rows in the order of the decisions" if estimator.sequential else "",
                     visitors,
                     assumes,
@@ -157,6 +197,8 @@ class Evidence:
                 f"{d.missing:.1%} of the rows have no reward and are left out, as if rewards were missing at "
                 "random; a reward window with a default value avoids this"
             )
+        if not self.all_probabilities and self.never_shown:
+            found.append(f"{self.never_shown}, so these rows count as if the reward were 0, or not at all")
         if not self.all_probabilities and abs(d.mean_weight - 1.0) > 5.0 * d.mean_weight_error:
             found.append(
                 f"the mean weight is {d.mean_weight:.3g} instead of 1: the probabilities may be wrong, "

@@ -17,6 +17,7 @@ from maillard.decisions.columns import Columns
 from maillard.decisions.pipeline_audit import PipelineAudit
 from maillard.errors import InvalidLog
 from maillard.evaluation import compiled_audit, diagnostics
+from maillard.evaluation.bound_targets import Target
 from maillard.evaluation.evaluation_log import EvaluationLog
 from maillard.evaluation.mergeable_sums import MergeableSums, merged
 from maillard.evaluation.query import Query
@@ -43,7 +44,15 @@ class TargetSums(MergeableSums):
     "The sums of `term_sums`; None if they were not computed."
     units: UnitSums | None = None
     "The sums by unit; None if there are no units."
-    merge_by: ClassVar = {"spread": merged, "sums": merged, "terms": _merge_terms, "units": _merge_terms}
+    places: Floats | None = None
+    "For each distribution of a contextual target: the rows, and those whose arm it can choose."
+    merge_by: ClassVar = {
+        "spread": merged,
+        "sums": merged,
+        "terms": _merge_terms,
+        "units": _merge_terms,
+        "places": _merge_terms,
+    }
 
 
 def _merge_extremes(one: Mapping[int, Floats], other: Mapping[int, Floats]) -> dict[int, Floats]:
@@ -141,8 +150,7 @@ def rows_by_target(
     The numbers are by reason.
     """
     rewarded, left_out = rewarded_columns(columns, log, query.fill_missing)
-    options: dict[str, Any] = {"by_unit": query.by_unit, "wanted_arms": query.wanted}
-    found = [weighted_rows(rewarded, log, each, **options) for each in query.targets]
+    found = [weighted_rows(rewarded, log, each, **query.row_options) for each in query.targets]
     return found, left_out
 
 
@@ -174,13 +182,13 @@ def sums_of(
             runners[place].advance(rows)
         every = rows
         if any(left_out.values()):
-            target, wanted = query.targets[place], query.wanted
-            every = weighted_rows(columns, log, target, by_unit=query.by_unit, wanted_arms=wanted)[0]
+            every = weighted_rows(columns, log, query.targets[place], **query.row_options)[0]
         spread = {epoch: diagnostics.spread_of(part) for epoch, part in diagnostics.parts_by_epoch(rows)}
         sums = {each.key: each.sums(rows) for each in query.additive}
         test, terms = diagnostics.weight_test(every), term_sums(rows, log.size)
         units = None if rows.named_unit is None else UnitSums.of(rows, rows.named_unit)
-        targets.append(TargetSums(spread, sums, test, Counter(uninformative), terms, units))
+        by_place = _sums_by_place(rows, query.targets[place])
+        targets.append(TargetSums(spread, sums, test, Counter(uninformative), terms, units, by_place))
     return LogSums(
         len(columns),
         columns.has_all_probabilities,
@@ -192,10 +200,20 @@ def sums_of(
         diagnostics.overlap_of(columns, k),
         _extremes(columns, k, by_position=any(target.positions > 1 for target in query.targets)),
         tuple(targets),
-        arm_sums(final, k, log.size, log.center),
+        # A contextual policy shows an arm to other visitors as it learns, so the arm's own mean may change.
+        None if log.contextual else arm_sums(final, k, log.size, log.center),
         _late_sums(final, k),
         0 if query.fill_missing is None else int(np.isnan(final.reward).sum()),
     )
+
+
+def _sums_by_place(rows: WeightedRows, target: Target) -> Floats | None:
+    if not target.contextual or target.summarises or target.is_difference:
+        return None
+    count = len(target.probabilities)
+    every = np.bincount(rows.target_row, minlength=count)
+    positive = np.bincount(rows.target_row[rows.weight > 0], minlength=count)
+    return np.stack([every, positive], axis=1).astype(np.float64)
 
 
 def _late_sums(columns: Columns, arms: int) -> Floats:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 import numpy as np
 
 from maillard.errors import InvalidValue, UnknownName
-from maillard.evaluation.bound_targets import Target, bind_to_log
+from maillard.evaluation.bound_targets import AnyTarget, Target, bind_to_log
 from maillard.evaluation.estimators import all_estimators, parse
 from maillard.evaluation.estimators.estimator import Estimator
-from maillard.policies import Policy
+from maillard.evaluation.rules import PREFIX, Rule
+from maillard.features import Features
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -48,6 +49,10 @@ class Options(TypedDict, total=False):
     missing: str
     executor: Executor | None
     on_rows: Callable[[int], None] | None
+    context: Names
+    features: Features | Names
+    min_segment_rows: int
+    max_segments: int
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -103,6 +108,17 @@ class Settings:
     "Its workers process parts of the log in parallel."
     on_rows: Callable[[int], None] | None = None
     "Called from time to time with the number of rows read."
+    by: tuple[str, ...] | None = None
+    """A key of the context, or several: one report for each segment, a group of decisions with the same
+    values. The intervals of all segments are valid together (Bonferroni)."""
+    context: tuple[str, ...] | None = None
+    "Columns of a table that are keys of the context, if it has no column `context`."
+    features: Any = None
+    """How contexts become the features of the reward model: a `Features`, or keys of the context that are
+    used as categories. By default the encoded rows of the log, otherwise its keys as categories."""
+    min_segment_rows: int = 100
+    max_segments: int = 20
+    "Segments with fewer rows, and all but the largest ones, are pooled as (other)."
 
     @classmethod
     def of(cls, confidence: float, options: Mapping[str, Any]) -> Settings:
@@ -138,6 +154,16 @@ class Settings:
         if self.reward_range is not None:
             object.__setattr__(self, "reward_range", _range(self.reward_range))
         self._check_second_moment()
+        self._check_contexts()
+
+    def _check_contexts(self) -> None:
+        for name in ("by", "context"):
+            object.__setattr__(self, name, _names(name, getattr(self, name)))
+        if not isinstance(self.features, Features):
+            object.__setattr__(self, "features", _names("features", self.features))
+        for name in ("min_segment_rows", "max_segments"):
+            if not _is_count(getattr(self, name)):
+                raise InvalidValue(name, getattr(self, name), "a whole number from 1 to 1,000,000")
 
     def _check_second_moment(self) -> None:
         bound = self.second_moment
@@ -158,9 +184,22 @@ class Settings:
     @property
     def selection(self) -> dict[str, Any]:
         """The arguments of `read_log`."""
-        names = ("experiment", "since", "until", "unit", "epoch", "columns")
+        names = ("experiment", "since", "until", "unit", "epoch", "columns", "context")
         given = {name: getattr(self, name) for name in names}
         return given | {"epoch": None} if self.epoch == "all" else given
+
+
+def keys_of(targets: Iterable[AnyTarget], settings: Settings) -> list[str]:
+    """The keys of the context that a query uses: those of rules, segments and features."""
+    keys = [*(settings.by or ())]
+    if isinstance(settings.features, Features):
+        keys += settings.features.inputs
+    else:
+        keys += settings.features or ()
+    for target in targets:
+        if isinstance(target, str) and target.strip().startswith(PREFIX):
+            keys += Rule.read(target).keys
+    return list(dict.fromkeys(keys))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -184,7 +223,7 @@ class Query:
     def of(
         cls,
         log: EvaluationLog,
-        targets: Sequence[str | Policy | Target],
+        targets: Sequence[AnyTarget],
         estimators: Sequence[str] | None,
         settings: Settings,
     ) -> Query:
@@ -201,10 +240,17 @@ class Query:
     @property
     def wanted(self) -> NDArray[np.bool_] | None:
         """The arms that every row must be able to choose, if rows are shared by all targets; else None."""
-        if not self.shared_rows:
+        if not self.shared_rows or any(target.contextual for target in self.targets):
             return None
         wanted: NDArray[np.bool_] = np.logical_or.reduce([target.chosen_arms for target in self.targets])
         return wanted
+
+    @property
+    def row_options(self) -> dict[str, Any]:
+        """The options of `weighted_rows`."""
+        contextual = self.shared_rows and any(target.contextual for target in self.targets)
+        shared = [part for target in self.targets for part in target.parts] if contextual else []
+        return {"by_unit": self.by_unit, "wanted_arms": self.wanted, "shared_with": shared}
 
     @property
     def additive(self) -> list[Any]:
@@ -240,6 +286,16 @@ def _named_estimators(specs: Sequence[str]) -> dict[str, tuple[Estimator, ...]]:
         else:
             chosen[spec if level is not None else cls.name] = (cls(level),)
     return chosen
+
+
+def _names(field: str, given: Any) -> tuple[str, ...] | None:
+    """Names as a tuple without repetition; None if there are none."""
+    if given is None:
+        return None
+    names = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else ()
+    if not names or not all(isinstance(name, str) and name for name in names):
+        raise InvalidValue(field, given, "the name of a key of the context, or several names")
+    return tuple(dict.fromkeys(names))
 
 
 def _between(value: Any, most: float = 1.0) -> bool:

@@ -13,7 +13,13 @@ from maillard.decisions.columns import MAX_BATCH_ROWS, MAX_BATCH_VALUES
 from maillard.decisions.files.column_batches import column_batches
 from maillard.decisions.files.metadata import read_header, write_header
 from maillard.decisions.files.row_codec import APPLIED, COLUMNS, REWARDS, values_of
-from maillard.decisions.files.table_logs import Table, number_column, open_table, rename_columns
+from maillard.decisions.files.table_logs import (
+    Table,
+    context_columns,
+    number_column,
+    open_table,
+    rename_columns,
+)
 from maillard.decisions.frames import library_of
 from maillard.decisions.log import DecisionLog
 from maillard.decisions.stores.bulk_columns import OddRows
@@ -155,7 +161,18 @@ def open_frame(frame: Any, experiment: str | None, columns: Mapping[str, str] | 
     parts = [ArrowPart(table, len(table))] if len(table) else []
     number = number_column([field.name for field in table.schema if pa.types.is_integer(field.type)])
     read = partial(records_of, table.to_batches(), source, number)
-    return open_table(Table(source, table.column_names, read, parts, number), header, experiment)
+    context = context_columns(table.column_names, columns, source)
+    return open_table(Table(source, table.column_names, read, parts, number, context), header, experiment)
+
+
+def table_of_arrays(arrays: Mapping[str, Any]) -> Any:
+    """Return a dict of arrays or lists, one per column, as an Arrow table."""
+    pa = pyarrow()
+    try:
+        return pa.table({str(name): pa.array(values) for name, values in arrays.items()})
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        allowed = f"one array per column, all of the same length ({error})"
+        raise InvalidValue("log", list(arrays), allowed) from None
 
 
 def _collected(frame: Any) -> Any:

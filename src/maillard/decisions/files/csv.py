@@ -18,8 +18,22 @@ from typing import Any
 from maillard.decisions.files.file_formats import WriteResult
 from maillard.decisions.files.metadata import FROM_JSON, TO_JSON, iso, read_header, read_iso, write_header
 from maillard.decisions.files.output_files import atomic_file, check_export_path
-from maillard.decisions.files.row_codec import APPLIED, COLUMNS, REWARDS, convert_values, fields_of, values_of
-from maillard.decisions.files.table_logs import Table, number_column, open_table, rename_columns
+from maillard.decisions.files.row_codec import (
+    APPLIED,
+    COLUMNS,
+    CONTEXT,
+    REWARDS,
+    convert_values,
+    fields_of,
+    values_of,
+)
+from maillard.decisions.files.table_logs import (
+    Table,
+    context_columns,
+    number_column,
+    open_table,
+    rename_columns,
+)
 from maillard.decisions.log import MALFORMED, DecisionLog
 from maillard.errors import InvalidValue
 
@@ -43,7 +57,7 @@ def write(log: DecisionLog, path: Path) -> WriteResult:
 def open_file(path: Path, experiment: str | None, columns: Mapping[str, str] | None = None) -> DecisionLog:
     """Open the log in a file; without a metadata file it is a foreign log."""
     metadata, header = _metadata_path(path), None
-    if metadata.is_file() and not columns:
+    if metadata.is_file() and not any(isinstance(each, str) for each in (columns or {}).values()):
         try:
             header = read_header(metadata.read_bytes(), str(metadata))
         except OSError as error:
@@ -52,11 +66,13 @@ def open_file(path: Path, experiment: str | None, columns: Mapping[str, str] | N
     names, first = rename_columns(next(lines, []), columns, str(path)), next(lines, [])
     number = number_column([name for name, cell in zip(names, first, strict=False) if cell.isdecimal()])
     count = None if header is None else header.rows
+    context = context_columns(names, columns, str(path))
+    keys = (CONTEXT,) if CONTEXT in names else context
 
     def records() -> Iterator[Mapping[str, Any]]:
-        return _records(path, names, count, number)
+        return _records(path, names, count, number, keys if header is None else ())
 
-    return open_table(Table(str(path), names, records, number=number), header, experiment)
+    return open_table(Table(str(path), names, records, number=number, context=context), header, experiment)
 
 
 def _metadata_path(path: Path) -> Path:
@@ -74,12 +90,13 @@ def _lines(path: Path) -> Iterator[list[str]]:
 
 
 def _records(
-    path: Path, names: Sequence[str], rows: int | None, number: str | None
+    path: Path, names: Sequence[str], rows: int | None, number: str | None, context: Sequence[str] = ()
 ) -> Iterator[Mapping[str, Any]]:
     lines = _lines(path)
     next(lines, [])
     known = [(place, name) for place, name in enumerate(names) if name in COLUMNS or name == number]
     places = [(place, name, _CONVERSIONS[COLUMNS.get(name, "string")][1]) for place, name in known]
+    keys = [(names.index(name), name) for name in context]
     count = 0
     for count, line in enumerate(lines, 1):
         if len(line) != len(names):
@@ -91,9 +108,24 @@ def _records(
             except MALFORMED:
                 allowed = f"a value of type {COLUMNS[name]}"
                 raise InvalidValue(f"{path}, row {count}: {name}", line[place], allowed) from None
+        if context == (CONTEXT,):
+            values[CONTEXT] = line[keys[0][0]] or None
+        elif keys:
+            values[CONTEXT] = _json({name: _cell(line[place]) for place, name in keys})
         yield values
     if rows is not None and count != rows:
         raise InvalidValue(f"{path}: rows", count, f"{rows}, the number in the metadata")
+
+
+def _cell(text: str) -> str | float | bool | None:
+    """Return a cell of a column without a declared type: a number, a flag, text, or None if it is empty."""
+    if text.lower() in _TRUTH:
+        return _TRUTH[text.lower()]
+    try:
+        number = float(text)
+    except ValueError:
+        return text or None
+    return number if math.isfinite(number) else text
 
 
 # Conversion of each column type to and from text.

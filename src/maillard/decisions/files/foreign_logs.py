@@ -44,19 +44,27 @@ def foreign_row(values: Mapping[str, Any], place: int, arms: Sequence[str] = ())
     return Row(decision, (event,), ())
 
 
-def with_steps(make: MakeRow, number: str | None) -> MakeRow:
-    """Return a function that makes rows with their steps. `number` is the column that numbers the rows."""
-    if number is None:
+def with_steps(make: MakeRow, number: str | None, *, contexts: bool = False) -> MakeRow:
+    """Return a function that makes rows with their steps. `number` is the column that numbers the rows.
+
+    With `contexts`, rows also have the JSON text in the column `context`.
+    """
+    if number is None and not contexts:
         return make
     last: int | None = None
 
     def made(values: Mapping[str, Any], place: int) -> Row:
         nonlocal last
-        before, last, row = last, _whole_number(values.get(number)), make(values, place)
-        if last is None:
+        context = values.get("context") if contexts else None
+        plain = {name: each for name, each in values.items() if name != "context"} if contexts else values
+        before, row = last, make(plain, place)
+        last = None if number is None else _whole_number(values.get(number))
+        if last is None and context is None:
             return row
         row = NumberedRow(*row)
-        row.step = 1 if before is None else last - before
+        row.context = context
+        if last is not None:
+            row.step = 1 if before is None else last - before
         return row
 
     return made

@@ -17,6 +17,7 @@ import numpy as np
 
 from maillard.array_types import Bools, Floats
 from maillard.decisions.columns import MAX_BATCH_ROWS, MAX_BATCH_VALUES, Columns
+from maillard.decisions.contexts import Contexts
 from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE
 from maillard.decisions.files.file_formats import WriteResult
 from maillard.decisions.files.foreign_logs import foreign_row
@@ -126,6 +127,7 @@ class _Rounds:
         self.distributions = None if feedback.get("pi_b") is None else self.read_distributions()
         self.arms = self.read_arms()
         self.ids, self.origins = self.names("id", self.count), self.names("origin", self.count)
+        self.contexts = self.read_contexts()
         self.check()
         self.feedback = {}  # a reference would keep the caller's arrays in memory
 
@@ -151,6 +153,15 @@ class _Rounds:
             allowed = "a number for each round" + ("" if name == "action" else f", {self.count} of them")
             raise self.error(name, array, allowed)
         return array.astype(np.int64 if kinds == "iu" else np.float64, copy=False)
+
+    def read_contexts(self) -> Floats | None:
+        """Return the encoded contexts, one row per round; None if there are none."""
+        if self.feedback.get("context") is None:
+            return None
+        array = _asarray(self.feedback["context"])
+        if array.ndim != 2 or len(array) != self.count or array.dtype.kind not in "fiub":
+            return None  # OBP ignores it, too
+        return array.astype(np.float64, copy=False) if np.isfinite(array).all() else None
 
     def names(self, name: str, count: int) -> list[str] | None:
         """Return an array of names as a list; None if there is none."""
@@ -253,6 +264,7 @@ class _Rounds:
             time=none,
             closed=np.broadcast_to(np.False_, row.size),
             repeated=repeated,
+            contexts=None if self.contexts is None else Contexts(row.size, rows=self.contexts[part]),
         ).check(self.source)
 
 

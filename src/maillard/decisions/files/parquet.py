@@ -17,7 +17,13 @@ from maillard.decisions.files.file_formats import WriteResult
 from maillard.decisions.files.metadata import Header, read_header, write_header
 from maillard.decisions.files.output_files import atomic_file
 from maillard.decisions.files.row_codec import COLUMNS
-from maillard.decisions.files.table_logs import Table, number_column, open_table, rename_columns
+from maillard.decisions.files.table_logs import (
+    Table,
+    context_columns,
+    number_column,
+    open_table,
+    rename_columns,
+)
 from maillard.decisions.log import DecisionLog
 from maillard.errors import InvalidValue
 
@@ -107,7 +113,8 @@ def open_files(
             start += rows
     content = (schema.metadata or {}).get(METADATA_KEY.encode())
     if header is None:
-        header = read_header(content if len(paths) == 1 and columns is None else None, source)
+        renamed = any(isinstance(each, str) for each in (columns or {}).values())
+        header = read_header(content if len(paths) == 1 and not renamed else None, source)
     number = number_column([name for name in ours if pa.types.is_integer(schema.field(names[name]).type)])
     known = [name for name in ours if name in COLUMNS or name == number]
 
@@ -115,7 +122,8 @@ def open_files(
         batches = itertools.chain.from_iterable(part(known, 2_000) for part in parts)
         return arrow.records_of(batches, source, number)
 
-    return open_table(Table(source, ours, records, parts, number), header, experiment, close)
+    table = Table(source, ours, records, parts, number, context_columns(ours, columns, source))
+    return open_table(table, header, experiment, close)
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ COLUMNS = {
     "epoch": "integer", "cold": "boolean", "idempotency_key": "string", "position": "integer",
     "origin": "string", "reward": "float", "closed": "boolean", "rewards": "rewards", "applied": "applied",
 }  # fmt: skip
+CONTEXT = "context"  # a column of JSON texts, structs or encoded rows: what was known about the visitor
 REWARDS = {"event": "string", "value": "float", "at": "time", "arrived": "time", "late": "boolean"}
 APPLIED = {"number": "integer", "kind": "string", "value": "float", "previous": "float", "time": "time"}
 # The columns that are read back. The others are derived from these and the events, and written for other

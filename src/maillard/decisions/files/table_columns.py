@@ -11,10 +11,12 @@ import numpy as np
 
 from maillard.array_types import Bools, Floats, Ints
 from maillard.decisions.columns import Columns
+from maillard.decisions.contexts import Contexts, column_of_arrow
 from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE
 from maillard.decisions.files.arrow import NO_FIELDS, cast, pyarrow
 from maillard.decisions.files.foreign_logs import are_indices, complete_arms
 from maillard.decisions.files.reward_lists import fields_of_late_rewards, late_rewards, list_column
+from maillard.decisions.files.row_codec import CONTEXT
 from maillard.decisions.reward_rule import Reward
 from maillard.decisions.row_numbers import steps_of
 from maillard.errors import InvalidValue
@@ -111,6 +113,22 @@ class TableColumns:
     "The reward rule, if late rewards are read."
     number: str | None = None
     "The column that may number the rows."
+    context: tuple[str, ...] = ()
+    "Columns that are keys of the context, if there is no column `context`."
+
+    @property
+    def context_columns(self) -> list[str]:
+        """The columns that the context is read from."""
+        return [CONTEXT] if CONTEXT in self.names else list(self.context)
+
+    def contexts_of(self, batch: Any) -> Contexts | None:
+        """Return the contexts in a batch; None if the table has none."""
+        if CONTEXT in self.names:
+            return Contexts.of_arrow(batch.column(CONTEXT), f"{self.source}: {CONTEXT}")
+        if not self.context:
+            return None
+        read = {name: column_of_arrow(batch.column(name), f"{self.source}: {name}") for name in self.context}
+        return Contexts(batch.num_rows, read)
 
     def __call__(self) -> Iterator[Columns]:
         pa, done = pyarrow(), self.batches.start
@@ -122,10 +140,11 @@ class TableColumns:
             names, fields = [*names, "rewards"], {"rewards": fields_of_late_rewards(self.reward)}
         if self.number is not None and self.number not in names:
             names = [*names, self.number]
+        names += [name for name in self.context_columns if name not in names]
         for batch in self.batches(names, fields=fields):
             reader = _BatchReader(batch, lookup, done, self.source, self.reward)
             last = reader.check_repeats(last)
-            made = reader.columns().check(self.source)
+            made = replace(reader.columns().check(self.source), contexts=self.contexts_of(batch))
             done += len(made)
             if self.number is not None:
                 steps, before = steps_of_batch(batch, self.number, before)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from maillard.decisions.files import foreign_logs
 from maillard.decisions.files.export_checks import check_row, check_table
 from maillard.decisions.files.metadata import Header
-from maillard.decisions.files.row_codec import COLUMNS, NEEDED, make_rows, row_of
+from maillard.decisions.files.row_codec import COLUMNS, CONTEXT, NEEDED, make_rows, row_of
 from maillard.decisions.log import DecisionLog, select_experiment
 from maillard.decisions.stores.contract import Row
 from maillard.errors import InvalidValue, UnknownName
@@ -38,6 +38,8 @@ class Table(NamedTuple):
     "Read the rows as Arrow, if that is possible."
     number: str | None = None
     "The column that may number the rows."
+    context: tuple[str, ...] = ()
+    "Columns that are keys of the context, if the table has no column `context`."
 
 
 def open_table(
@@ -85,7 +87,13 @@ def _set_column_parts(log: DecisionLog, table: Table, row_count: int) -> None:
         rest = tuple(table.names), log.arms, log.source, log.experiment
         rule = log.reward if log.reward is not None and log.reward.window is not None else None
         read = (
-            TableColumns(part, *rest, reward=rule, number=table.number if log.foreign else None)
+            TableColumns(
+                part,
+                *rest,
+                reward=rule,
+                number=table.number if log.foreign else None,
+                context=table.context,
+            )
             for part in table.parts
         )
         log.set_column_parts(*read, row_count=row_count)
@@ -100,7 +108,9 @@ def _open_foreign(table: Table, experiment: str | None) -> DecisionLog:
     arms: Sequence[str] = ()
 
     def rows() -> Iterator[Row]:
-        make = foreign_logs.with_steps(partial(foreign_logs.foreign_row, arms=arms), table.number)
+        plain = partial(foreign_logs.foreign_row, arms=arms)
+        has_contexts = not table.parts and (bool(table.context) or CONTEXT in names)
+        make = foreign_logs.with_steps(plain, table.number, contexts=has_contexts)
         return make_rows(make, table.records(), f"{source}, row")
 
     if not table.parts:
@@ -127,16 +137,32 @@ def number_column(integers: Collection[str]) -> str | None:
     return next((name for name in _ROW_NUMBERS if name in integers), None)
 
 
+def context_columns(names: Sequence[str], columns: Mapping[str, Any] | None, source: str) -> tuple[str, ...]:
+    """Return the columns that are keys of the context, if the table has no column `context`.
+
+    `names` are the columns of the table, as `rename_columns` returns them. The keys are in `columns`, under
+    `context`, as a tuple.
+    """
+    wanted = (columns or {}).get(CONTEXT, ())
+    if isinstance(wanted, str) or CONTEXT in names:
+        return ()
+    others = [name for name in names if name not in COLUMNS]
+    for name in wanted:
+        if name not in names:
+            raise UnknownName(f"{source}: column of the context", name, others)
+    return tuple(wanted)
+
+
 def rename_columns(names: Sequence[str], columns: Mapping[str, str] | None, source: str) -> list[str]:
     """Translate the column names of a table to those of this package. `columns` maps ours to theirs."""
     try:
-        ours = dict(columns or {})
+        ours = {name: theirs for name, theirs in dict(columns or {}).items() if isinstance(theirs, str)}
     except (TypeError, ValueError):
         allowed = "a mapping to the column names of the table, as in {'arm': 'item_id'}"
         raise InvalidValue("columns", columns, allowed) from None
     for name, theirs in ours.items():
-        if name not in COLUMNS:
-            raise UnknownName("column", name, list(COLUMNS))
+        if name not in COLUMNS and name != CONTEXT:
+            raise UnknownName("column", name, [*COLUMNS, CONTEXT])
         if theirs not in names:
             allowed = f"a table with the column {theirs!r} for {name}"
             raise InvalidValue(f"{source}: columns", list(names), allowed)

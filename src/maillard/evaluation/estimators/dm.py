@@ -18,6 +18,7 @@ class DirectMethod(AdditiveEstimator):
     name: ClassVar[str] = "dm"
     formula: ClassVar[str] = "mean Σ π q"
     uses_model: ClassVar[bool] = True
+    uses_predictions: ClassVar[bool] = True
     sample_size: ClassVar[str] = ""
     needs_variance: ClassVar[bool] = False
     ignores_weights: ClassVar[bool] = True

@@ -18,6 +18,7 @@ class DoublyRobust(AdditiveEstimator):
     name: ClassVar[str] = "dr"
     formula: ClassVar[str] = "mean [Σ π q + w (r - q)]"
     uses_model: ClassVar[bool] = True
+    uses_predictions: ClassVar[bool] = True
     default_for: ClassVar[tuple[str, ...] | None] = (ONLY_CHOSEN_PROBABILITY,)
     order: ClassVar[int] = 7
     priority: ClassVar[tuple[int, int]] = (1, 99)

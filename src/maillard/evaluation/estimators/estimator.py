@@ -64,6 +64,10 @@ class Estimator:
     "Whether it uses a reward model."
     fits_model: ClassVar[bool] = False
     "Whether it fits its own reward model to the whole log."
+    uses_predictions: ClassVar[bool] = False
+    "Whether it uses a model that predicts each row from the rows before it, if the log has contexts."
+    for_contexts: ClassVar[bool] = True
+    "Whether it is valid if the probabilities depend on the context of a decision."
     clusters: ClassVar[bool] = True
     "Whether it has intervals that are clustered by unit."
 

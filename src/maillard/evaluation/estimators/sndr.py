@@ -17,6 +17,7 @@ class SelfNormalisedDoublyRobust(AdditiveEstimator):
     name: ClassVar[str] = "sndr"
     formula: ClassVar[str] = "mean Σ π q + Σ w (r - q) / Σ w"
     uses_model: ClassVar[bool] = True
+    uses_predictions: ClassVar[bool] = True
 
     @np.errstate(divide="ignore", invalid="ignore")  # without weights, there is no estimate
     def solve(self, mean: Floats, constant: Any) -> Solution:

@@ -23,6 +23,12 @@ The model of an arm is the mean of its earlier rewards, or the mean of all earli
 There is no model before the first row, and any constant in its place would make the estimate depend on the
 zero of the reward scale. Therefore the first row has weight 0 and only initialises the model. All sums are of
 r - r_1 and use running means, so that rewards such as 1e6 ± 1 keep their variance.
+
+**Contexts.** If decisions have contexts, the model is the ridge regression of reward_models.py, and e_t
+depends on the context of its row. A weight that depends on it would favour some contexts, and Q would
+estimate the mean of other visitors. Therefore e_t is replaced by a value that is known before the row: 1 over
+the mean of 1 / e over earlier rows, in which row s has a weight proportional to s, because later rows are
+more like row t (after Zhan, Hadad, Hirshberg and Athey, 2021, whose weights average over contexts).
 """
 
 from __future__ import annotations
@@ -64,6 +70,73 @@ def start(arms: int) -> State:
 
 
 @compiled
+def _add_score(  # noqa: PLR0917  # compiled functions take no keywords
+    run: Floats,
+    sums: Floats,
+    h: Floats,
+    gamma: float,
+    e: float,
+    weightings: int,
+    horizon: float,
+    decay: float,
+) -> None:
+    """Add the score of row t, the number of rows so far in `run`, with each of the weightings."""
+    t = run[_ROWS]
+    if weightings > 1:
+        capped = min(e, 1.0)
+        rate = (1.0 - capped) * (1.0 - decay) / (
+            (1.0 - decay) + horizon * (t / horizon) ** decay - t
+        ) + capped / (1.0 + horizon - t)
+        h[1] = np.sqrt(e)
+        h[2] = e
+        h[3] = np.sqrt(rate * run[_STICK] * e)
+        run[_STICK] *= max(1.0 - rate, 0.0)
+    if t > 1.0:
+        for weighting in range(weightings):
+            each = h[weighting]
+            if each > 0.0:
+                line = sums[weighting]
+                square = each * each
+                line[_H] += each
+                line[_MEAN] += each / line[_H] * (gamma - line[_MEAN])
+                line[_H2] += square
+                ahead = gamma - line[_MEAN2]
+                step = square / line[_H2] * ahead
+                line[_MEAN2] += step
+                line[_SQUARES] += square * ahead * (ahead - step)
+
+
+@compiled
+def advance_scores(  # noqa: PLR0917
+    run: Floats, sums: Floats, scores: Floats, propensity: Floats, horizon: float, decay: float
+) -> None:
+    """Update the sums in place, row by row, with scores of another model minus the first reward."""
+    has_propensity = propensity.size == scores.size
+    h = np.ones(4)
+    for row in range(scores.size):
+        run[_ROWS] += 1.0
+        e = propensity[row] if has_propensity else 1.0
+        _add_score(run, sums, h, scores[row], e, 4 if has_propensity else 1, horizon, decay)
+
+
+@compiled
+def lagged_precision(memory: Floats, propensity: Floats) -> Floats:
+    """1 / the mean of 1 / e over earlier rows, of which row s has a weight proportional to s.
+
+    `memory` has the number of rows so far and that mean; the first row has its own value.
+    """
+    found = np.empty(propensity.size)
+    for row in range(propensity.size):
+        inverse = 1.0 / propensity[row]
+        if memory[0] == 0.0:
+            memory[1] = inverse
+        found[row] = 1.0 / memory[1]
+        memory[0] += 1.0
+        memory[1] += 2.0 / (memory[0] + 1.0) * (inverse - memory[1])
+    return found
+
+
+@compiled
 def advance(state: State, rows: Rows, horizon: float, decay: float) -> None:
     """Update the state in place, row by row.
 
@@ -88,29 +161,9 @@ def advance(state: State, rows: Rows, horizon: float, decay: float) -> None:
         for a in range(arms):
             direct += target[a] * (means[a] if pulls[a] > 0 else overall)
         gamma = direct + weight[row] * (centred - (means[chosen] if pulls[chosen] > 0 else overall))
-        if has_propensity:
-            e = propensity[row]
-            capped = min(e, 1.0)
-            rate = (1.0 - capped) * (1.0 - decay) / (
-                (1.0 - decay) + horizon * (t / horizon) ** decay - t
-            ) + capped / (1.0 + horizon - t)
-            h[1] = np.sqrt(e)
-            h[2] = e
-            h[3] = np.sqrt(rate * run[_STICK] * e)
-            run[_STICK] *= max(1.0 - rate, 0.0)
-        if t > 1.0:
-            for weighting in range(weightings):
-                each = h[weighting]
-                if each > 0.0:
-                    line = sums[weighting]
-                    square = each * each
-                    line[_H] += each
-                    line[_MEAN] += each / line[_H] * (gamma - line[_MEAN])
-                    line[_H2] += square
-                    ahead = gamma - line[_MEAN2]
-                    step = square / line[_H2] * ahead
-                    line[_MEAN2] += step
-                    line[_SQUARES] += square * ahead * (ahead - step)
+        _add_score(
+            run, sums, h, gamma, propensity[row] if has_propensity else 1.0, weightings, horizon, decay
+        )
         pulls[chosen] += 1
         means[chosen] += (centred - means[chosen]) / pulls[chosen]
         run[_OVERALL] += (centred - overall) / t
@@ -162,21 +215,27 @@ class Weighted:
     state: State
     seen: dict[str, Any]
     "The sum of the target's probabilities, and whether every row so far had its propensity."
+    memory: Floats | None = None
+    "The state of `lagged_precision`, if decisions have contexts."
 
-    columns: ClassVar = ("arm", "reward", "weight", "propensity", "target_row", "target_probabilities")
+    columns: ClassVar = (
+        "arm", "reward", "weight", "propensity", "target_row", "target_probabilities", "predicted_scores",
+    )  # fmt: skip
     requires: ClassVar[tuple[str, ...]] = ()
     scales_rewards: ClassVar[bool] = False
 
     @classmethod
     def of(cls, log: EvaluationLog, target: Target, confidence: float) -> Weighted:  # noqa: ARG003
         """The state before the first row of a log."""
-        return cls.start(len(log.arms), max(log.size, 1), max(log.floor_decay or 0.0, 0.7))
+        decay = max(log.floor_decay or 0.0, 0.7)
+        return cls.start(len(log.arms), max(log.size, 1), decay, contexts=log.contextual)
 
     @classmethod
-    def start(cls, arms: int, horizon: int, decay: float = 0.7) -> Weighted:
+    def start(cls, arms: int, horizon: int, decay: float = 0.7, *, contexts: bool = False) -> Weighted:
         """The state before the first row of a log with at most `horizon` rows.
 
-        `decay` is the exponent with which the floor of the logging policy decays.
+        `decay` is the exponent with which the floor of the logging policy decays. With `contexts`, the
+        weights of rows do not depend on the contexts.
         """
         if arms < 1:
             raise InvalidValue("arms", arms, "a whole number >= 1")
@@ -184,7 +243,8 @@ class Weighted:
             raise InvalidValue("horizon", horizon, "a whole number >= 1, at least as many as there are rows")
         if not 0 <= decay < 1:
             raise InvalidValue("decay", decay, "a number in [0, 1)")
-        return cls(float(horizon), float(decay), start(arms), {"has_propensity": True})
+        memory = np.zeros(2) if contexts else None
+        return cls(float(horizon), float(decay), start(arms), {"has_propensity": True}, memory)
 
     def advance(
         self,
@@ -195,8 +255,12 @@ class Weighted:
         propensity: Any | None,
         target_row: Any,
         target_probabilities: Any,
+        predicted_scores: Any | None = None,
     ) -> None:
-        """Process rows in log order. Without `propensity` only the uniform weighting is available."""
+        """Process rows in log order. Without `propensity` only the uniform weighting is available.
+
+        With `predicted_scores`, Γ of a model that is fitted elsewhere, that model is used.
+        """
         reward, weight = np.ascontiguousarray(reward, np.float64), np.ascontiguousarray(weight, np.float64)
         precision = np.ascontiguousarray([] if propensity is None else propensity, np.float64)
         if reward.size == 0:
@@ -216,6 +280,15 @@ class Weighted:
         self.seen["has_propensity"] &= propensity is not None
         arm = places("arm", arm, reward.size, arms)
         target_row = places("target_row", target_row, reward.size, len(target_probabilities))
+        if self.memory is not None and precision.size:
+            precision = lagged_precision(self.memory, precision)
+        if predicted_scores is not None:
+            run, sums = self.state[:2]
+            if not run[_ROWS]:
+                run[_SHIFT] = reward[0]
+            scores = np.ascontiguousarray(predicted_scores - total * run[_SHIFT])
+            advance_scores(run, sums, scores, precision, self.horizon, self.decay)
+            return
         rows = (arm, reward, weight, precision, target_row, target_probabilities)
         advance(self.state, rows, self.horizon, self.decay)
 
@@ -248,6 +321,7 @@ class Aipw(SequentialEstimator):
     default_for: ClassVar[tuple[str, ...] | None] = ()
     order: ClassVar[int] = 3
     priority: ClassVar[tuple[int, int]] = (4, 7)
+    uses_predictions: ClassVar[bool] = True
     state: ClassVar[type[Weighted]] = Weighted
 
     def result(self, state: Weighted) -> tuple[float, ...]:

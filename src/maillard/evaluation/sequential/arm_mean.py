@@ -77,6 +77,7 @@ class ArmMeanSequence(SequentialEstimator):
         "rewards in a known range, and arms that every visitor could have seen. The interval is valid at any "
         "time, regardless of how often you check"
     )
+    for_contexts: ClassVar[bool] = False
     compares: ClassVar[bool] = False  # two arms may have been shown to different visitors
     constant_means: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = (REWARD_RANGE,)

@@ -40,6 +40,34 @@ Rows = tuple[Ints, Floats, Floats, Floats, Ints, Floats]
 
 
 @compiled
+def _term(  # noqa: PLR0917  # compiled functions take no keywords
+    model: Floats, target: Floats, probabilities: Floats, chosen: int, w: float, r: float, k: float
+) -> tuple[float, float]:
+    """The term φ of one row, for r and for 1 - r."""
+    low, high = 0.0, 0.0
+    for a in range(target.size):
+        if target[a] > 0.0:
+            most = k * probabilities[a] / target[a]
+            low += target[a] * min(model[a], most)
+            high += target[a] * min(1.0 - model[a], most)
+    if w > 0.0:
+        low += w * (r - min(model[chosen], k / w))
+        high += w * (1.0 - r - min(1.0 - model[chosen], k / w))
+    return low, high
+
+
+@compiled
+def predicted_terms(predictions: Floats, rows: Rows, k: float) -> tuple[Floats, Floats]:
+    """The term φ of each row, for r and for 1 - r, with predictions of a model that is fitted elsewhere."""
+    arm, reward, weight, probabilities, target_row, target_probabilities = rows
+    lower, upper = np.empty(reward.size), np.empty(reward.size)
+    for row in range(reward.size):
+        target, p = target_probabilities[target_row[row]], probabilities[row]
+        lower[row], upper[row] = _term(predictions[row], target, p, arm[row], weight[row], reward[row], k)
+    return lower, upper
+
+
+@compiled
 def terms(pulls: Floats, sums: Floats, rows: Rows, k: float) -> tuple[Floats, Floats]:
     """Return the doubly robust term φ (see the module docstring) of each row, for r and for 1 - r.
 
@@ -48,24 +76,14 @@ def terms(pulls: Floats, sums: Floats, rows: Rows, k: float) -> tuple[Floats, Fl
     """
     arm, reward, weight, probabilities, target_row, target_probabilities = rows
     arms = target_probabilities.shape[1]
-    lower, upper = np.empty(reward.size), np.empty(reward.size)
+    lower, upper, model = np.empty(reward.size), np.empty(reward.size), np.empty(arms)
     for row in range(reward.size):
-        target = target_probabilities[target_row[row]]
         overall = sums[arms] / pulls[arms] if pulls[arms] > 0.0 else 0.5
-        low, high = 0.0, 0.0
         for a in range(arms):
-            if target[a] > 0.0:
-                model = sums[a] / pulls[a] if pulls[a] > 0.0 else overall
-                most = k * probabilities[row, a] / target[a]
-                low += target[a] * min(model, most)
-                high += target[a] * min(1.0 - model, most)
-        chosen, w, r = arm[row], weight[row], reward[row]
-        if w > 0.0:
-            model = sums[chosen] / pulls[chosen] if pulls[chosen] > 0.0 else overall
-            low += w * (r - min(model, k / w))
-            high += w * (1.0 - r - min(1.0 - model, k / w))
-        lower[row] = low
-        upper[row] = high
+            model[a] = sums[a] / pulls[a] if pulls[a] > 0.0 else overall
+        chosen, r = arm[row], reward[row]
+        target = target_probabilities[target_row[row]]
+        lower[row], upper[row] = _term(model, target, probabilities[row], chosen, weight[row], r, k)
         pulls[chosen] += 1.0
         sums[chosen] += r
         pulls[arms] += 1.0
@@ -102,7 +120,10 @@ class DoublyRobustState(base.ConfidenceSequence):
     totals: Floats
     "The state of `running_mean`."
 
-    columns: ClassVar = ("arm", "reward", "weight", "probabilities", "target_row", "target_probabilities")
+    columns: ClassVar = (
+        "arm", "reward", "weight", "probabilities", "target_row", "target_probabilities",
+        "scaled_predictions",
+    )  # fmt: skip
     requires: ClassVar[tuple[str, ...]] = (ALL_PROBABILITIES,)
 
     @classmethod
@@ -135,9 +156,13 @@ class DoublyRobustState(base.ConfidenceSequence):
         probabilities: Any,
         target_row: Any,
         target_probabilities: Any,
+        scaled_predictions: Any | None = None,
         path: bool = False,
     ) -> Floats:
-        """Process rows in log order; returns the bounds after each of them if `path` is true."""
+        """Process rows in log order; returns the bounds after each of them if `path` is true.
+
+        `scaled_predictions`, n x K, replace the means of the arms as the model.
+        """
         weight, reward = base.checked_rows(weight, reward)
         probabilities = np.ascontiguousarray(probabilities, np.float64)
         arms = self.pulls.size - 1
@@ -152,7 +177,10 @@ class DoublyRobustState(base.ConfidenceSequence):
         arm = places("arm", arm, reward.size, arms)
         target_row = places("target_row", target_row, reward.size, len(target_probabilities))
         rows = arm, reward, weight, probabilities, target_row, target_probabilities
-        lower, upper = terms(self.pulls, self.sums, rows, self.k)
+        if scaled_predictions is None:
+            lower, upper = terms(self.pulls, self.sums, rows, self.k)
+        else:
+            lower, upper = predicted_terms(np.ascontiguousarray(scaled_predictions), rows, self.k)
         running_mean.advance(self.totals, lower, upper, 1.0 / (self.k + 1.0))
         bounds = base.path_of(reward.size, path)
         bernstein.advance(self.run, lower, upper, self.level, self.k, self.horizon, bounds)
@@ -176,6 +204,7 @@ class DoublyRobustSequence(base.SequenceEstimator):
     order: ClassVar[int] = 9
     priority: ClassVar[tuple[int, int]] = (99, 5)
     priority_without_floor: ClassVar[int | None] = 3
+    uses_predictions: ClassVar[bool] = True
     state: ClassVar[type[base.ConfidenceSequence]] = DoublyRobustState
 
 
@@ -193,6 +222,7 @@ class RunningMeanSequence(base.SequenceEstimator):
     default_for: ClassVar[tuple[str, ...] | None] = (REWARD_RANGE, ALL_PROBABILITIES)
     order: ClassVar[int] = 11
     priority: ClassVar[tuple[int, int]] = (98, 8)
+    uses_predictions: ClassVar[bool] = True
     state: ClassVar[type[base.ConfidenceSequence]] = DoublyRobustState  # shared with cs-dr
 
     def result(self, state: base.ConfidenceSequence) -> tuple[float, ...]:

@@ -130,6 +130,7 @@ class HeavyTailSequence(base.SequenceEstimator):
     )
     requires: ClassVar[tuple[str, ...]] = (ALL_PROBABILITIES, SECOND_MOMENT)
     default_for: ClassVar[tuple[str, ...] | None] = (ALL_PROBABILITIES, SECOND_MOMENT)
+    for_contexts: ClassVar[bool] = False
     order: ClassVar[int] = 13
     priority: ClassVar[tuple[int, int]] = (97, 2)
     priority_without_floor: ClassVar[int | None] = 1
