@@ -96,7 +96,10 @@ def _decision_records(reader: BulkReader, links: Sequence[Link], wanted: bytes) 
     if repeated.size:
         made["origin"][repeated] = _id_bytes(columns["origin"][repeated])
     erased = np.zeros(len(found), np.int64)
-    sealed = np.flatnonzero(is_present(columns["seal"]))
+    present = is_present(columns["seal"])
+    if (~present & (is_present(columns["unit"]) | is_present(columns["idempotency_key"]))).any():
+        raise OddRows("a decision has no commitment")
+    sealed = np.flatnonzero(present)
     if sealed.size:
         some = [columns[name][sealed].tolist() for name in ("seal", "unit", "idempotency_key")]
         made["commitment"][sealed] = _joined(

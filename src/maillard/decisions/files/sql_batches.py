@@ -51,7 +51,8 @@ def _batch(log: DecisionLog, chunk: list[Any], rewards: list[Any], updates: list
     pa, types = pyarrow(), arrow.schema()
     columns: _Columns = list(zip(*chunk, strict=True))
     ids, time, unit, arm, chosen, _, _, version, formula, state, epoch, *rest = columns
-    cold, key, position, origin, _, names, data = rest
+    cold, key, position, origin, _, names, data, context, actions, encoded, features = rest
+    _require(set(encoded) == {None} and set(features) == {None} and set(actions) == {None})
     times, logs = _whole(time, END_OF_TIME - 1), np.array(chosen, np.float64)
     _require((logs <= LOG_PROBABILITY_TOLERANCE).all())
     _require(all(each in read_arms(listed) for listed, each in set(zip(names, arm, strict=True))))
@@ -65,7 +66,8 @@ def _batch(log: DecisionLog, chunk: list[Any], rewards: list[Any], updates: list
         "probability": [math.exp(each) for each in chosen], "policy_version": _whole(version),
         "formula_version": _whole(formula), "state": _whole(state), "epoch": _whole(epoch),
         "cold": _whole(cold, 1).astype(np.bool_), "idempotency_key": key, "position": _whole(position),
-        "origin": origin, "closed": _closed(log, times),
+        "origin": origin, "closed": _closed(log, times), "context": context, "actions": actions,
+        "encoded": encoded, "feature_version": np.zeros(len(ids), np.int64),
     }  # fmt: skip
     arrays = {name: pa.array(values, types.field(name).type) for name, values in made.items()}
     specs = sorted(log.policies)

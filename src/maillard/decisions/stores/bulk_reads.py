@@ -38,6 +38,8 @@ DECISION_TYPES = {
     "eligible": "empty", "log_probabilities": "empty", "policy_version": "whole", "formula_version": "whole",
     "state": "whole", "epoch": "whole", "cold": "truth", "idempotency_key": "text?", "position": "whole",
     "origin": "text?", "seal": "bytes?", "variant": "any whole",
+    # Decisions with contexts are read row by row.
+    "context": "null", "actions": "null", "encoded": "null", "feature_version": "null",
 }  # fmt: skip
 REWARD_TYPES = {
     "decision": "text", "event": "text", "value": "real", "at": "time", "arrived": "time", "late": "truth",
@@ -47,7 +49,10 @@ UPDATE_TYPES = {
     "previous": "real?", "payload": "null",
 }  # fmt: skip
 # Columns that `verify` only checks. An export needs them, too.
-_UNUSED = frozenset({"unit", "eligible", "log_probabilities", "idempotency_key", "position", "seal"})
+_UNUSED = frozenset({
+    "unit", "eligible", "log_probabilities", "idempotency_key", "position", "seal", "context", "actions",
+    "encoded", "feature_version",
+})  # fmt: skip
 
 
 class BulkReader:
