@@ -596,7 +596,7 @@ def test_wrong_declarations(options, message) -> None:
         ({"context": {"device": "phone"}}, "age: expected a value"),
         ({"context": {"device": "phone", "age": 3, "agee": 3}}, "agee.*Did you mean 'age'"),
         ({"context": {"device": "phone", "age": "old"}}, "age: expected a finite number, got 'old'"),
-        ({"context": {"device": "phone", "age": [3]}}, r"context\['age'\]"),
+        ({"context": {"device": "phone", "age": [3]}}, "context: age"),
         ({"context": {"device": "phone", "age": float("inf")}}, "finite"),
         ({"context": {3: "phone"}}, "names as keys"),
         ({"context": "phone"}, "a mapping"),
@@ -621,7 +621,7 @@ def test_wrong_actions() -> None:
         ({"actions": {}}, "a mapping from the name"),
         ({"actions": {"a": 3}}, "actions"),
         ({"actions": {"a": {"price": 1, "new": True}}, "context": {"price": 3}}, "names that no arm has"),
-        ({"actions": {"a": {"price": 1}}, "context": {"device": "x"}}, "arm 'a': new"),
+        ({"actions": {"a": {"price": 1}}, "context": {"device": "x"}}, "actions: a: new"),
         ({"actions": {str(n): {} for n in range(2000)}}, "at most 1000"),
         (
             {"actions": {"a": {"price": 1, "new": True}}, "context": {"device": "x"}, "eligible": ["a"]},
@@ -638,8 +638,8 @@ def test_a_missing_segment() -> None:
     bandit = segmented(Log(None))
     for context, message in (
         (None, "a value for each of 'device'"),
-        ({}, r"context\['device'\]: expected a value"),
-        ({"device": 1.5}, r"context\['device'\]"),
+        ({}, "context: device: expected a value"),
+        ({"device": 1.5}, "context: device"),
     ):
         with pytest.raises(InvalidValue, match=message):
             bandit.choose(context=context)

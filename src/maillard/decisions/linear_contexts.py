@@ -62,7 +62,7 @@ class LinearContexts(ContextRule):
             if raw.values is None:
                 names = ", ".join(map(repr, self.features.inputs))
                 raise InvalidValue("context", None, f"a mapping with a value for each feature: {names}")
-            return (self.features.encode(raw.values) * STEPS).astype(np.int64)
+            return (self._encode(raw.values, "context") * STEPS).astype(np.int64)
         given, context = raw.actions or self.arms, raw.values or {}
         rows = [self._row(arm, given[arm], context) for arm in arms]
         return (np.array(rows) * STEPS).astype(np.int64)
@@ -72,10 +72,19 @@ class LinearContexts(ContextRule):
             if name in context:
                 allowed = f"names that no arm has as a feature; {arm!r} has this one"
                 raise InvalidValue("context", name, allowed)
+        where = f"{'actions' if self.dynamic else 'arms'}: {arm}"
+        return self._encode({**context, **attributes}, where, context)
+
+    def _encode(self, values: Values, where: str, context: Values | None = None) -> Floats:
+        """Encode a mapping. An error names the argument, or `context` if the value comes from there."""
         try:
-            return self.features.encode({**context, **attributes})
+            return self.features.encode(values)
         except InvalidValue as error:
-            raise error.with_location(f"arm {arm!r}") from None
+            place = "context" if context is not None and error.field in context else where
+            raise error.with_location(place) from None
+        except UnknownName as error:
+            place = "context" if context is not None and error.name in context else where
+            raise UnknownName(place.partition(":")[0], error.name, error.known) from None
 
     def policy_input(self, encoded: Encoded, eligible: int, mask: Bools | None) -> PolicyInput:
         size = self.features.dimension

@@ -55,7 +55,7 @@ def check_context(context: object, actions: object = None, *, where: str = "") -
     if len(actions) > MAX_ACTIONS:
         raise InvalidValue(f"{where}actions", len(actions), f"at most {MAX_ACTIONS} actions")
     checked = {
-        check_name(f"{where}actions", name): check_values(attributes, f"{where}actions[{name!r}]")
+        check_name(f"{where}actions", name): check_values(attributes, f"{where}actions: {name}")
         for name, attributes in actions.items()
     }
     return RawContext(values, text, checked, _write(checked, f"{where}actions", MAX_ACTIONS_BYTES))
@@ -72,7 +72,7 @@ def check_values(given: object, where: str) -> Values:
         if type(value) in _PLAIN_TYPES or (type(value) is float and -math.inf < value < math.inf):
             values[name] = value
         else:
-            values[name] = _plain(value, f"{where}[{name!r}]")
+            values[name] = _plain(value, f"{where}: {name}")
     return values
 
 

@@ -66,10 +66,8 @@ class SegmentContexts(ContextRule):
     def _value(key: str, values: Values) -> str:
         value = values.get(key)
         if value is None:
-            raise InvalidValue(
-                f"context[{key!r}]", None, "a value, because it is a segment of the experiment"
-            )
-        return str(value).lower() if isinstance(value, bool) else text_of(f"context[{key!r}]", value)
+            raise InvalidValue(f"context: {key}", None, "a value, because it is a segment of the experiment")
+        return str(value).lower() if isinstance(value, bool) else text_of(f"context: {key}", value)
 
     def resolve(self, segment: tuple[str, ...], statistics: ContextTally) -> tuple[str, ...]:
         """The segment whose tally is used: the common one, if there are too many others already."""
