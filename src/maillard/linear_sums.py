@@ -57,6 +57,15 @@ class LinearSums:
         """Return an independent copy."""
         return LinearSums(self.count, self.gram.copy(), self.feature_sums.copy(), self._rewards())
 
+    def spread(self, positions: Ints, features: int) -> LinearSums:
+        """Return the sums with their columns at these positions among more columns, all others 0."""
+        gram, feature_sums = np.zeros((features, features), np.int64), np.zeros(features, np.int64)
+        gram[np.ix_(positions, positions)], feature_sums[positions] = self.gram, self.feature_sums
+        products = [0] * features
+        for position, product in zip(positions.tolist(), self.products, strict=True):
+            products[position] = product
+        return LinearSums(self.count, gram, feature_sums, (self.scale, products, self.sum, self.square))
+
     def add(self, units: Ints, reward: float) -> None:
         """Add a reward with its row, given in grid units."""
         if self.count >= MAX_COUNT:

@@ -239,6 +239,21 @@ class LinearTally:
             raise InvalidValue("parts", parts, "at least one tally")
         return cls(parts[0].features, len(models), models)
 
+    def spread(self, positions: Ints, features: int) -> LinearTally:
+        """Return the tally with its features at these positions among more features, all others 0.
+
+        That is the tally of the same rewards whose rows have zeros in the new columns:
+
+        >>> tally = LinearTally.empty(features=1, arms=None)
+        >>> tally.add([0.5], 1.0)
+        >>> tally.spread(np.array([1]), 2).products.tolist()
+        [[0.0, 0.5]]
+        """
+        if len(positions) != self.features or features < self.features:
+            raise InvalidValue("positions", positions, f"{self.features} positions among {features} features")
+        models = [model.spread(positions, features) for model in self._models]
+        return LinearTally(features, self.arms, models)
+
     def __add__(self, other: LinearTally) -> LinearTally:
         if not isinstance(other, LinearTally):
             return NotImplemented

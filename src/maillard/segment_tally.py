@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -21,7 +22,7 @@ class SegmentTally:
     """
 
     __hash__ = None  # type: ignore[assignment]  # mutable, so not hashable
-    __slots__ = ("_tallies", "arms", "segments")
+    __slots__ = ("_owned", "_tallies", "arms", "segments")
 
     arms: int
     "Number of arms (read-only)."
@@ -31,11 +32,14 @@ class SegmentTally:
     def __init__(self, arms: int, tallies: Mapping[Segment, Tally]) -> None:
         self.arms = len(Tally.empty(arms))  # raises for an invalid number
         self._tallies: dict[Segment, Tally] = {}
+        # Copies share the tallies of segments. One is changed in place only if this object owns it.
+        self._owned: set[Segment] = set()
         self.segments = MappingProxyType(self._tallies)
         for segment, tally in tallies.items():
             if not isinstance(tally, Tally) or len(tally) != arms:
                 raise InvalidValue(f"tallies[{segment!r}]", tally, f"a Tally of {arms} arms")
             self._tallies[check_segment(segment)] = tally.copy()
+            self._owned.add(segment)
 
     @classmethod
     def empty(cls, arms: int) -> SegmentTally:
@@ -49,9 +53,43 @@ class SegmentTally:
 
     def add(self, segment: Segment, arm: int, reward: float) -> None:
         """Add one observed reward of an arm in a segment, in place."""
-        tally = self[segment]
+        tally = self._changed(segment)
         tally.add(arm, reward)
         self._tallies[segment] = tally
+        self._owned.add(segment)
+
+    def revise(self, segment: Segment, arm: int, old: float, new: float) -> None:
+        """Replace one observed reward of an arm in a segment, in place and exactly."""
+        tally = self._changed(segment)
+        tally.revise(arm, old, new)
+        self._tallies[segment] = tally
+        self._owned.add(segment)
+
+    def _changed(self, segment: Segment) -> Tally:
+        """A tally of the segment that may be changed."""
+        return self[segment] if segment in self._owned else self[segment].copy()
+
+    def with_arms(self, count: int) -> SegmentTally:
+        """Return a tally with `count` more arms, which have no rewards.
+
+        >>> tally = SegmentTally.empty(arms=1)
+        >>> tally.add("phone", arm=0, reward=1.0)
+        >>> tally.with_arms(1)["phone"]
+        Tally(pulls=[1, 0], sums=[1.0, 0.0])
+        """
+        new = Tally.empty(count)
+        return SegmentTally(
+            self.arms + count, {each: Tally.joined([tally, new]) for each, tally in self._tallies.items()}
+        )
+
+    def copy(self) -> SegmentTally:
+        """Return an independent tally with the same content. Segments are copied when they change."""
+        copied = SegmentTally.empty(self.arms)
+        copied._tallies.update(self._tallies)
+        self._owned = set()
+        return copied
+
+    __copy__ = copy
 
     def __add__(self, other: SegmentTally) -> SegmentTally:
         if not isinstance(other, SegmentTally):
@@ -68,6 +106,40 @@ class SegmentTally:
 
     def __repr__(self) -> str:
         return f"SegmentTally(arms={self.arms}, tallies={self._tallies!r})"
+
+    def to_json(self) -> str:
+        """Return JSON from which `from_json` restores an equal tally; equal tallies have equal JSON.
+
+        >>> tally = SegmentTally.empty(arms=1)
+        >>> tally.add(("phone", "de"), arm=0, reward=1.0)
+        >>> tally.to_json()
+        '{"arms": 1, "segments": [[["phone", "de"], {"pulls": [1], "sums": [1.0]}]]}'
+        """
+        rows = [
+            [list(segment) if isinstance(segment, tuple) else segment, json.loads(tally.to_json())]
+            for segment, tally in self._tallies.items()
+        ]
+        rows.sort(key=lambda row: json.dumps(row[0]))
+        return json.dumps({"arms": self.arms, "segments": rows})
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> SegmentTally:
+        """Return the tally that `to_json` wrote."""
+        try:
+            data = json.loads(text)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidValue("tally", text, f"valid JSON ({error})") from None
+        if not isinstance(data, dict) or set(data) != {"arms", "segments"}:
+            raise InvalidValue("tally", data, 'an object with "arms" and "segments"')
+        tallies: dict[Segment, Tally] = {}
+        for row in data["segments"] if isinstance(data["segments"], list) else [data["segments"]]:
+            if not isinstance(row, list) or len(row) != 2:
+                raise InvalidValue("segments", row, "a list of pairs: a segment and its tally")
+            segment = check_segment(tuple(row[0]) if isinstance(row[0], list) else row[0])
+            if segment in tallies:
+                raise InvalidValue("segments", row[0], "each segment once")
+            tallies[segment] = Tally.from_json(json.dumps(row[1]))
+        return cls(data["arms"], tallies)
 
 
 def check_segment(segment: object) -> Segment:

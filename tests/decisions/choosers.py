@@ -15,6 +15,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from maillard import Features
 from maillard.decisions import Bandit, Reward
 from maillard.decisions.stores import open_store
 from maillard.errors import Unavailable
@@ -22,6 +23,8 @@ from maillard.errors import Unavailable
 RULE = Reward(combine="sum")  # any finite reward
 POLICY = "ms:sigma2=1"
 ARMS = ["red", "blue", "green"]
+FEATURES = Features({"device": ["phone", "desktop"], "age": (18, 90)})
+CONTEXTUAL = {"policy": "lin-ms:centre=0,sigma2=1", "features": FEATURES}
 
 
 def race(log: str, keys: list[str], together: Any, result: Connection) -> None:
@@ -44,16 +47,17 @@ def line_writer(pipe: int) -> Callable[[str], None]:
 def choose_and_reward(bandit: Bandit, acknowledge: Callable[[str], None], times: Iterable[int]) -> None:
     """Report "d" or "r", the id and the content of each decision and reward that the bandit acknowledged."""
     for n in times:
-        made = bandit.choose(unit=f"{os.getpid()}-{n}")
+        context = {"device": random.choice(["phone", "desktop", "watch"]), "age": random.randrange(100)}
+        made = bandit.choose(unit=f"{os.getpid()}-{n}", context=context if bandit.state.context else None)
         acknowledge(f"d {made.id} {made.arm}")
         value = random.uniform(-1, 1)
         bandit.reward(made.id, value)
         acknowledge(f"r {made.id} {value!r}")
 
 
-def until_killed(log: str, pipe: Connection) -> None:
+def until_killed(log: str, pipe: Connection, contextual: bool = False) -> None:
     """Choose and reward in four threads until the process is killed."""
-    bandit = Bandit(ARMS, POLICY, reward=RULE, log=log)
+    bandit = Bandit(ARMS, reward=RULE, log=log, **CONTEXTUAL if contextual else {"policy": POLICY})
     for _ in range(4):
         work = (bandit, line_writer(pipe.fileno()), iter(int, 1))
         threading.Thread(target=choose_and_reward, args=work).start()

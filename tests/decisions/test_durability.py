@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import sqlite3
@@ -95,16 +96,21 @@ def check_log(store: Store, lines: list[list[str]], experiment: str = "default")
     made = Counter(identifier for kind, identifier, _ in lines if kind == "d")
     assert not made or max(made.values()) == 1
     bandit = Bandit(log=store, experiment=experiment)
-    recomputed = Tally.empty(len(bandit.state.arms))
+    recomputed, statistics = Tally.empty(len(bandit.state.arms)), bandit.state.empty_statistics()
     for row, rewards, events in rows.values():
         assert [event.kind for event in events] == ["reward"] * len(rewards)
         if rewards:
+            if statistics is not None:
+                x = choosers.FEATURES.encode(json.loads(row.context))
+                statistics.add(x, bandit.state.reward.total(rewards), bandit.state.arms.index(row.arm))
             recomputed.add(bandit.state.arms.index(row.arm), bandit.state.reward.total(rewards))
     with store.reading(experiment) as transaction:
         history = transaction.events(0)
     assert [event.number for event in history] == list(range(1, len(history) + 1))
     assert bandit.tally == replay(history).tally == recomputed
-    assert bandit.choose().state == len(history)
+    assert bandit.statistics == replay(history).statistics == statistics
+    context = {"device": "phone", "age": 20} if bandit.statistics else None
+    assert bandit.choose(context=context).state == len(history)
 
 
 def check_integrity(path: str) -> None:
@@ -112,11 +118,14 @@ def check_integrity(path: str) -> None:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
-@pytest.mark.parametrize("kills", [10, pytest.param(100, marks=pytest.mark.torture)])
-def test_kills_lose_and_duplicate_no_acknowledged_row(where: str, kills: int) -> None:
+@pytest.mark.parametrize(
+    ("kills", "contextual"),
+    [(10, False), (4, True), *(pytest.param(100, each, marks=pytest.mark.torture) for each in (False, True))],
+)
+def test_kills_lose_and_duplicate_no_acknowledged_row(where: str, kills: int, contextual: bool) -> None:
     moments, lines, awaited = Random(7), [], 0
     for kill in range(kills):
-        worker = Worker(choosers.until_killed, where, Worker)
+        worker = Worker(choosers.until_killed, where, Worker, contextual)
         if kill % 5:  # the others may be killed while they open the log
             count = moments.randrange(1, 60)
             worker.await_lines(count)
@@ -134,11 +143,14 @@ def test_kills_lose_and_duplicate_no_acknowledged_row(where: str, kills: int) ->
 # Power loss.
 
 
-def lose_power(folder: Path, synchronous: str, rng: Random | None, losses: int) -> list[int]:
+def lose_power(
+    folder: Path, synchronous: str, rng: Random | None, losses: int, contextual: bool = False
+) -> list[int]:
     """The number of acknowledged rows lost in each simulated power loss; if none, the log is verified."""
     disk = Disk()
     store = SQLiteStore(folder / "log.db", connect=disk.connect, synchronous=synchronous)
-    bandit = Bandit(choosers.ARMS, choosers.POLICY, reward=choosers.RULE, log=store)
+    options = choosers.CONTEXTUAL if contextual else {"policy": choosers.POLICY}
+    bandit = Bandit(choosers.ARMS, reward=choosers.RULE, log=store, **options)
     lines: list[str] = []
     stop = threading.Event()
     times = lambda: iter(lambda: int(stop.is_set()), 1)  # noqa: E731
@@ -166,6 +178,10 @@ def lose_power(folder: Path, synchronous: str, rng: Random | None, losses: int) 
         missing_after(folder / str(n) / "log.db", [line.split(" ", 2) for line in lines[:count]])
         for n, count in enumerate(taken, 1)
     ]
+
+
+def test_power_loss_with_contexts(tmp_path: Path) -> None:
+    assert lose_power(tmp_path, "FULL", Random(3), 3, contextual=True) == [0] * 3
 
 
 def missing_after(path: Path, lines: list[list[str]]) -> int:

@@ -345,7 +345,7 @@ def test_the_columns_of_an_exported_table(log, tmp_path) -> None:
     ]  # fmt: skip
     assert table.schema.field("time").type == pa.timestamp("us", tz="UTC")
     assert pa.types.is_dictionary(table.schema.field("policy").type)
-    assert json.loads(table.schema.metadata[b"maillard"])["schema"] == 2
+    assert json.loads(table.schema.metadata[b"maillard"])["schema"] == 3
     rows = table.to_pylist()
     assert len({row["policy"] for row in rows}) > 1
     assert any(-math.inf in row["log_probabilities"] for row in rows)
@@ -507,7 +507,7 @@ def test_an_import_refuses_existing_experiments_and_writes_nothing_of_a_damaged_
 
 def test_a_newer_schema_is_refused(log, tmp_path) -> None:
     header = json.loads(log.to_arrow().schema.metadata[b"maillard"])
-    newer = log.to_arrow().replace_schema_metadata({"maillard": json.dumps({**header, "schema": 3})})
+    newer = log.to_arrow().replace_schema_metadata({"maillard": json.dumps({**header, "schema": 4})})
     with pytest.raises(InvalidValue, match="a newer maillard wrote"):
         read_log(newer)
 

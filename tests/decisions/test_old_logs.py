@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from maillard import evaluate
 from maillard.decisions import Bandit, import_log, read_log, verify, write_log
 
 OLD_LOGS = Path(__file__).parent / "old_logs"
+VERSION_3 = "version3.db"  # an SQLite log with one experiment, whose tables have version 3: no contexts
 HOME_ESTIMATES = {  # of arm:blue, as the earlier version computed them
     "ips": (0.4211249652096683, 0.29797964062106447, 0.5442702897982722),
     "snips": (0.42621080426191527, 0.30836779868529973, 0.5440538098385308),
@@ -78,3 +80,21 @@ def test_an_old_file_is_rewritten_in_the_new_schema(old_logs, tmp_path) -> None:
     write_log(log, tmp_path / "new.parquet")
     assert "learned" not in read_log(tmp_path / "new.parquet").to_arrow().column_names
     assert list(read_log(tmp_path / "new.parquet").rows()) == list(log.rows())
+
+
+def test_a_log_without_contexts_is_read_and_migrated(old_logs) -> None:
+    log = old_logs / VERSION_3
+    before = log.read_bytes()
+    found: Any = verify(log)
+    assert found.problems == []
+    assert (found.decisions, found.recomputed, found.chain.decisions, found.chain.erased) == (40, 40, 40, 8)
+    assert log.read_bytes() == before  # `verify` opens it for reading only
+    rows = list(read_log(log).rows())
+    with Bandit(log=log, experiment="home") as bandit:
+        made = bandit.choose(unit="user-1", context={"device": "phone"})
+        bandit.reward(made, 1.0)
+        assert bandit.decision(made.id).context == '{"device":"phone"}'
+    found = verify(log)
+    assert found.problems == []
+    assert (found.decisions, found.chain.decisions) == (41, 41)
+    assert list(read_log(log).rows())[:-1] == rows

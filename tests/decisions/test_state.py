@@ -11,15 +11,7 @@ import pytest
 
 from maillard import Bandit, InvalidValue, Reward, Tally, UnknownName, policy, read_log
 from maillard.decisions import write_log
-from maillard.decisions.events import (
-    AddArm,
-    ChangePolicy,
-    Pause,
-    RetireArm,
-    Start,
-    TallyUpdate,
-    WarmStart,
-)
+from maillard.decisions.events import AddArm, ChangePolicy, Pause, RetireArm, Start, TallyUpdate, WarmStart
 from maillard.decisions.identifiers import check_id, creation_time, new_ids
 from maillard.decisions.state import State, replay
 from maillard.decisions.timestamps import to_microseconds

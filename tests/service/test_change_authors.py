@@ -7,8 +7,9 @@ import threading
 from contextlib import closing
 
 from maillard.decisions import Bandit, verify
+from maillard.decisions.actors import acting_as
 from maillard.decisions.event_payloads import parse_event, payload_of
-from maillard.decisions.events import AdministrativeEvent, acting_as
+from maillard.decisions.events import AdministrativeEvent
 from maillard.decisions.stores import open_store
 from maillard.service.api_keys import create
 from tests.service.api import Api, http_client

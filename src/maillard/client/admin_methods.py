@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +13,13 @@ from maillard.client.base_client import Scope
 from maillard.client.decoding import check_success, decode, fetch, to_dict
 from maillard.decisions.call_arguments import check_arms, check_rule, default_policy
 from maillard.decisions.identifiers import check_name
+from maillard.decisions.raw_contexts import check_values
 from maillard.decisions.reward_rule import Reward
 from maillard.errors import InvalidValue, MaillardError, Stale
 from maillard.wire_schema import Erasure, ExperimentConfiguration
 
 if TYPE_CHECKING:
+    from maillard.features import Features
     from maillard.policies import Policy
 
 _MAX_READS = 5  # of an experiment that others change at the same time
@@ -25,34 +28,62 @@ _MAX_READS = 5  # of an experiment that others change at the same time
 def create(
     _: Scope,
     experiment: str,
-    arms: Sequence[str],
+    arms: Sequence[str] | Mapping[str, Mapping[str, Any]],
     policy: str | Policy | None = None,
     *,
     reward: Reward | None = None,
     sticky: bool = False,
+    features: Features | Mapping[str, Any] | None = None,
+    model: str | None = None,
+    segments: Sequence[str] | None = None,
 ) -> Steps[dict[str, Any]]:
     """Create an experiment; returns its configuration. If it exists already, this raises `Conflict`.
 
     Without a policy, the service uses the default for the range of rewards. `hints` has advice, if any.
+    `features` (`Features`, or the JSON that it writes), `model` and `segments` are those of `Bandit`.
     """
     rule = check_rule(reward)
     if not isinstance(sticky, bool):
         raise InvalidValue("sticky", sticky, "true or false")
-    names, name = check_arms(arms), check_name("experiment", experiment)
-    spec = default_policy(rule) if policy is None else spec_of("policy", policy)
-    body = {"experiment": name, "arms": names, "policy": spec, "reward": asdict(rule), "sticky": sticky}
+    names, name = check_arms(arms, allow_none=model == "shared"), check_name("experiment", experiment)
+    linear = features is not None
+    spec = default_policy(rule, linear=linear) if policy is None else spec_of("policy", policy)
+    body: dict[str, Any] = {
+        "experiment": name, "arms": names, "policy": spec, "reward": asdict(rule), "sticky": sticky
+    }  # fmt: skip
+    if isinstance(arms, Mapping):
+        body["arms"] = {arm: check_values(arms[arm], f"arms: {arm}") for arm in names}
+    uses = {"features": _declaration(features), "model": model, "segments": segments}
+    body |= {key: value for key, value in uses.items() if value is not None}
     response = yield ApiCall("POST", api_path("experiments"), body)
     if response.status == 409 and response.uncertain:  # an earlier attempt may have created it
         found = yield from fetch(ApiCall("GET", api_path("experiments", name)), ExperimentConfiguration)
         same = found.arms == names and found.sticky == sticky and found.reward.to_rule() == rule
-        if same and _has_policy(found, spec):
+        if same and not any(uses.values()) and _has_policy(found, spec):
             return to_dict(found)
     return to_dict(decode(response, ExperimentConfiguration))
 
 
-def add_arm(scope: Scope, arm: str, *, experiment: str | None = None) -> Steps[None]:
-    """Add an arm, or use a retired arm again, with its earlier rewards."""
-    body = {"arm": check_name("arm", arm)}
+def _declaration(features: Features | Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """The JSON form of features. The service checks it."""
+    if features is None or isinstance(features, Mapping):
+        return features
+    if not hasattr(features, "to_json"):
+        raise InvalidValue("features", features, "Features({...}), or the JSON that it writes")
+    data: Mapping[str, Any] = json.loads(features.to_json())
+    return data
+
+
+def add_arm(
+    scope: Scope, arm: str, *, features: Mapping[str, Any] | None = None, experiment: str | None = None
+) -> Steps[None]:
+    """Add an arm, or use a retired arm again, with its earlier rewards.
+
+    If all arms share one model, `features` has the attributes of the arm.
+    """
+    body: dict[str, Any] = {"arm": check_name("arm", arm)}
+    if features is not None:
+        body["features"] = check_values(features, "features")
     yield from _change(scope, experiment, "arms", body=body, repeatable=False)
 
 

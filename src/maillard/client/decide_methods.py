@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, overload
 
@@ -33,6 +33,8 @@ def choose(
     size: None = None,
     idempotency_key: str | None = None,
     *,
+    context: Mapping[str, Any] | None = None,
+    actions: Mapping[str, Mapping[str, Any]] | None = None,
     experiment: str | None = None,
 ) -> Steps[Decision]: ...
 
@@ -45,6 +47,22 @@ def choose(
     *,
     size: int,
     idempotency_key: str | None = None,
+    context: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+    actions: Mapping[str, Mapping[str, Any]] | None = None,
+    experiment: str | None = None,
+) -> Steps[list[Decision]]: ...
+
+
+@overload
+def choose(
+    scope: Scope,
+    unit: str | None = None,
+    eligible: Iterable[str] | None = None,
+    size: None = None,
+    idempotency_key: str | None = None,
+    *,
+    context: Sequence[Mapping[str, Any]],
+    actions: Mapping[str, Mapping[str, Any]] | None = None,
     experiment: str | None = None,
 ) -> Steps[list[Decision]]: ...
 
@@ -56,6 +74,8 @@ def choose(
     size: int | None = None,
     idempotency_key: str | None = None,
     *,
+    context: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+    actions: Mapping[str, Mapping[str, Any]] | None = None,
     experiment: str | None = None,
 ) -> Steps[Decision] | Steps[list[Decision]]:
     """Choose an arm and log the decision, which is durable when this returns.
@@ -64,11 +84,15 @@ def choose(
     is a list of that many decisions. A call with an `idempotency_key` that was used before returns the
     decisions of the earlier call. Without one, the client generates a key, so that an attempt whose
     response was lost is not decided twice.
+
+    `context` is what is known about the decision; a list of contexts gives a list with one decision for each.
+    `actions` are the arms of this decision with their attributes, if the experiment has no fixed arms.
     """
     name = scope.experiment_name(experiment)
     key = str(uuid.uuid4()) if idempotency_key is None else idempotency_key
-    request = check_request(unit, eligible, key, 1 if size is None else size)
-    return _choose_one(name, request) if size is None else _choose_many(name, request)
+    request = check_request(unit, eligible, key, size, context=context, actions=actions)
+    single = size is None and not isinstance(context, list | tuple)
+    return _choose_one(name, request) if single else _choose_many(name, request)
 
 
 def _choose_one(name: str, request: Request) -> Steps[Decision]:
@@ -78,17 +102,19 @@ def _choose_one(name: str, request: Request) -> Steps[Decision]:
         (made,) = yield from _choose_many(name, request)
         return made
     path, headers = api_path("experiments", name, "decisions"), {"idempotency-key": key}
-    call = ApiCall("POST", path, _decision_request(request), headers)
+    (body,) = _decision_requests(request)
+    call = ApiCall("POST", path, body, headers)
     return to_decision((yield from fetch(call, wire.Decision)), key)
 
 
 def _choose_many(name: str, request: Request) -> Steps[list[Decision]]:
     """Several decisions, each with its own idempotency key, so that no decision is made twice."""
-    path, body = api_path("experiments", name, "decisions", verb="batch"), _decision_request(request)
+    path = api_path("experiments", name, "decisions", verb="batch")
     keys = [f"{request.key}[{place}]" if place else request.key for place in range(request.size)]
     if keys:
         check_name("idempotency_key", keys[-1])  # the longest
-    entries = [{**body, "idempotency_key": key} for key in keys]
+    bodies = zip(_decision_requests(request), keys, strict=True)
+    entries = [{**body, "idempotency_key": key} for body, key in bodies]
     results: list[wire.DecisionBatchResult] = yield from _batch(
         path, "decision", entries, wire.DecisionBatchResponse
     )
@@ -101,9 +127,14 @@ def _choose_many(name: str, request: Request) -> Steps[list[Decision]]:
     return made
 
 
-def _decision_request(request: Request) -> dict[str, Any]:
+def _decision_requests(request: Request) -> Iterator[dict[str, Any]]:
+    """The bodies of the decisions of a request."""
     body: dict[str, Any] = {} if request.unit is None else {"unit": request.unit}
-    return body if request.eligible is None else {**body, "eligible": sorted(request.eligible)}
+    if request.eligible is not None:
+        body["eligible"] = sorted(request.eligible)
+    for raw in request.each_context:
+        given = {"context": raw.values, "actions": raw.actions}
+        yield {**body, **{name: value for name, value in given.items() if value is not None}}
 
 
 def reward(

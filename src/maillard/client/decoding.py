@@ -104,6 +104,9 @@ def to_decision(wire: WireDecision, key: str | None = None) -> Decision:
     fields["eligible"] = tuple(logs)
     fields["log_probabilities"] = tuple(-math.inf if log is None else log for log in logs.values())
     fields["idempotency_key"] = wire.idempotency_key or key
+    for name in ("context", "actions"):
+        text = bytes(fields[name]).decode()
+        fields[name] = None if text == "null" else text
     return Decision(**fields)
 
 

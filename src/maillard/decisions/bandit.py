@@ -11,7 +11,9 @@ from typing import Any, overload
 
 from maillard.decisions import call_arguments, configuration, events, ledger
 from maillard.decisions.chain import ChainHead, head_of
+from maillard.decisions.context_rules import ContextTally
 from maillard.decisions.decision import Decision, Outcome
+from maillard.decisions.experiment_changes import ExperimentChanges
 from maillard.decisions.experiment_summary import summarize
 from maillard.decisions.frames import records_of
 from maillard.decisions.identifiers import check_id, check_name
@@ -21,14 +23,15 @@ from maillard.decisions.state import State
 from maillard.decisions.stores import Store, open_store
 from maillard.decisions.stores.contract import Transaction
 from maillard.decisions.timestamps import clock_of
-from maillard.errors import Conflict, InvalidValue, MaillardError, PolicyHint, UnknownName
+from maillard.errors import Conflict, InvalidValue, MaillardError, PolicyHint
+from maillard.features import Features
 from maillard.policies import Policy
 from maillard.tally import Tally
 
 _MAX_REWARDS = 1_000  # rewards in one transaction
 
 
-class Bandit:
+class Bandit(ExperimentChanges):
     """Chooses among arms, logs every choice with its exact probability, and updates its policy from rewards.
 
     `policy` is a spec or a policy; without it, rewards from 0 to 1 get `kl-ms+:floor=0.1` and those of other
@@ -38,6 +41,11 @@ class Bandit:
     If other processes apply many rewards, `staleness` allows a choice to use a state that is up to this
     many seconds old; the log stores the distribution that was used, so the logged probabilities are still
     exact.
+
+    Choices can depend on a context. With `features`, the policy is a linear one; the `model` is "disjoint"
+    (one for each arm, the default) or "shared" (one for all; then `arms` maps each name to its features, or
+    is empty if every decision has `actions` of its own). With `segments`, any other policy is used, with one
+    tally for each combination of the values of these keys of the context.
 
     `clock` and `seed` are for tests, simulations and backfills. The clock is a function that returns the
     current time as an aware datetime; by default it is the clock of the store. A seed makes choices and ids
@@ -55,9 +63,12 @@ class Bandit:
 
     def __init__(
         self,
-        arms: Sequence[str] | None = None,
+        arms: Sequence[str] | Mapping[str, Mapping[str, Any]] | None = None,
         policy: str | Policy | None = None,
         *,
+        features: Features | None = None,
+        model: str | None = None,
+        segments: Sequence[str] | None = None,
         reward: Reward | None = None,
         log: str | Path | Store | None = None,
         experiment: str = "default",
@@ -69,8 +80,13 @@ class Bandit:
         self.experiment = check_name("experiment", experiment)
         if not isinstance(staleness, int | float) or not 0 <= staleness <= 1e9:
             raise InvalidValue("staleness", staleness, "seconds, from 0 to 1e9")
-        arms = None if arms is None else call_arguments.check_arms(arms)
-        given: dict[str, Any] = {"arms": arms, "policy": policy, "reward": reward, "sticky": sticky}
+        names = None if arms is None else call_arguments.check_arms(arms, allow_none=model == "shared")
+        given: dict[str, Any] = {"arms": names, "policy": policy, "reward": reward, "sticky": sticky}
+        if (features, model, segments) != (None, None, None) or isinstance(arms, Mapping):
+            if arms is None:
+                allowed = "arms as well: the log knows how its experiments use contexts"
+                raise InvalidValue("arms", None, allowed)
+            given["context"] = configuration.context_rule(arms, features, model, segments)
         if arms is not None and _would_create(log):
             configuration.start_event(**given)  # report an invalid argument before creating a file
         simulation = configuration.check_simulation(seed, clock)
@@ -98,6 +114,9 @@ class Bandit:
         eligible: Iterable[str] | None = None,
         size: None = None,
         idempotency_key: str | None = None,
+        *,
+        context: Mapping[str, Any] | None = None,
+        actions: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> Decision: ...
 
     @overload
@@ -108,6 +127,20 @@ class Bandit:
         *,
         size: int,
         idempotency_key: str | None = None,
+        context: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+        actions: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> list[Decision]: ...
+
+    @overload
+    def choose(
+        self,
+        unit: str | None = None,
+        eligible: Iterable[str] | None = None,
+        size: None = None,
+        idempotency_key: str | None = None,
+        *,
+        context: Sequence[Mapping[str, Any]],
+        actions: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> list[Decision]: ...
 
     def choose(
@@ -116,17 +149,26 @@ class Bandit:
         eligible: Iterable[str] | None = None,
         size: int | None = None,
         idempotency_key: str | None = None,
+        *,
+        context: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+        actions: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> Decision | list[Decision]:
         """Choose an arm and log the decision. The decision is durable when this returns.
 
         `eligible` names the arms that may be chosen, by default all that are not retired. With `size`,
         return a list of that many decisions, all sampled from one distribution. A repeated
         `idempotency_key` returns the decisions of the first call with that key.
+
+        `context` is what is known about the decision, such as {"device": "phone"}. A list of contexts
+        returns a list with one decision for each. `actions` are the arms of this decision with their
+        attributes, if the experiment has no fixed arms.
         """
-        request = call_arguments.check_request(unit, eligible, idempotency_key, 1 if size is None else size)
+        request = call_arguments.check_request(
+            unit, eligible, idempotency_key, size, context=context, actions=actions
+        )
         self.session.check_open()
         rows = self.session.decide(request) if request.size else []
-        return rows[0] if size is None else rows
+        return rows[0] if size is None and not isinstance(context, list | tuple) else rows
 
     def reward(
         self,
@@ -192,84 +234,13 @@ class Bandit:
         """
         self.session.settle()
 
-    # Changes: each one is an administrative event of the log. With `expected`, the number of the last
-    # administrative event that the caller has seen (`state.administrative`), a change raises Stale if there
-    # is a newer one.
-
-    def add_arm(self, arm: str, *, expected: int | None = None) -> None:
-        """Add an arm. A retired arm becomes active again and keeps its tally."""
-        arm = check_name("arm", arm)
-
-        def make(state: State) -> events.AddArm:
-            if arm in state.active_arms:
-                raise InvalidValue("arm", arm, "a name that no active arm has")
-            return events.AddArm(arm=arm)
-
-        self.session.change(make, expected)
-
-    def retire_arm(self, arm: str, *, expected: int | None = None) -> None:
-        """Stop choosing an arm. It keeps its tally, and rewards of its decisions are still applied."""
-        arm = check_name("arm", arm)
-
-        def make(state: State) -> events.RetireArm:
-            if arm not in state.active_arms:
-                raise UnknownName("arm", arm, state.active_arms)
-            if len(state.active_arms) == 1:
-                raise InvalidValue("arm", arm, "an arm other than the only active one")
-            return events.RetireArm(arm=arm)
-
-        self.session.change(make, expected)
-
-    def change_policy(self, policy: str | Policy, *, expected: int | None = None) -> None:
-        """Use another policy from now on, as a new policy version. The tally stays."""
-
-        def make(state: State) -> events.ChangePolicy:
-            spec, formula = configuration.describe_policy(policy, state.reward, new=True)
-            return events.ChangePolicy(policy=spec, formula=formula)
-
-        self.session.change(make, expected)
-
-    def pause(self, *, expected: int | None = None) -> None:
-        """Make no decisions until `resume`. Rewards are still accepted."""
-        self.session.change(lambda _: events.Pause(), expected)
-
-    def resume(self, *, expected: int | None = None) -> None:
-        """Make decisions again after `pause` or `archive`."""
-        self.session.change(lambda _: events.Resume(), expected)
-
-    def archive(self, *, expected: int | None = None) -> None:
-        """Make no decisions and accept no changes until `resume`. Rewards are still accepted."""
-        self.session.change(lambda _: events.Archive(), expected)
-
-    def reset(self, *, expected: int | None = None) -> None:
-        """Begin a new epoch with an empty tally. The log keeps all rows."""
-        self.session.change(lambda _: events.Reset(), expected)
-
-    def snapshot(self) -> dict[str, Any]:
-        """The arms, policy and tally as plain data, for `restore` in this log or another one."""
-        return self.session.refresh().snapshot()
-
-    def restore(self, snapshot: Mapping[str, Any]) -> None:
-        """Begin a new epoch with the arms, policy and tally of a snapshot."""
-        checked = configuration.check_snapshot(snapshot, self.state.reward)
-        self.session.change(lambda _: checked)
-
-    def warm_start(
-        self, source: Tally | Mapping[str, tuple[int, float]] | str | Path, *, experiment: str | None = None
-    ) -> None:
-        """Add rewards from elsewhere to the tally.
-
-        `source` is a `Tally` in the order of the arms, a mapping `{arm: (pulls, sum)}`, or an earlier log
-        (a path or URL, and its `experiment`). Arms of a log are matched by name, and only its last epoch
-        counts.
-        """
-        given = (
-            source if isinstance(source, Tally | Mapping) else configuration.read_tallies(source, experiment)
-        )
-        self.session.change(lambda state: events.WarmStart(tally=configuration.tally_for(given, state)))
+    # Erasure.
 
     def erase_unit(self, unit: str) -> int:
-        """Replace a unit's name and idempotency keys by a random token; return the number of changed rows."""
+        """Replace a unit's name and idempotency keys by a random token, and remove its contexts.
+
+        Return the number of changed rows.
+        """
         unit, token = check_name("unit", unit), "erased-" + secrets.token_hex(8)
 
         def erase(transaction: Transaction, state: State) -> int:
@@ -303,9 +274,10 @@ class Bandit:
         return self.state.tally.copy()
 
     @property
-    def state(self) -> State:
-        """The latest state that this process knows."""
-        return self.session.state
+    def statistics(self) -> ContextTally | None:
+        """A copy of the statistics that the policy uses if choices depend on contexts; else None."""
+        statistics = self.state.statistics
+        return None if statistics is None else statistics.copy()
 
     def decision(self, decision_id: str) -> Decision:
         """Read a decision from the log."""

@@ -7,9 +7,10 @@ Each commit that adds decisions, events or reward events also adds a link. The h
 and the digest of a commit is the SHA-256 of the records of its rows: decisions sorted by id, events by
 number, rewards by decision and event. Records have a fixed size, so that many can be made at once.
 
-Erasing a unit must not break the chain. So a record does not contain the unit and the idempotency key of a
-decision, but a commitment: the SHA-256 of a random salt and both texts. The log stores the salt. Erasing
-replaces the salt by the commitment, from which nobody can guess the texts.
+Erasing a unit must not break the chain. So a record does not contain the unit, the idempotency key and the
+context of a decision, but a commitment: the SHA-256 of a random salt and these texts. The log stores the
+salt. Erasing replaces the salt by the commitment, from which nobody can guess the texts. What the context was
+encoded as is covered like the distribution that was computed from it.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ _EVENT = struct.Struct("<qqddB16s32s")
 # decision, digest of the event's id; value, occurred, arrived, late
 _REWARD = struct.Struct("<16s32sdqq?")
 _COUNTS = struct.Struct("<16sqqq")
+_ENCODED = struct.Struct("<qq")
 _FORMAT = b"maillard chain 1"
 
 
@@ -118,7 +120,13 @@ def reward_keys(link: Link) -> list[bytes]:
 
 def new_seals(rows: Sequence[Decision]) -> list[bytes | None]:
     """A new salt for each decision; None if it has nothing to commit to."""
-    sealed = [row.unit is not None or row.idempotency_key is not None for row in rows]
+    sealed = [
+        row.unit is not None
+        or row.idempotency_key is not None
+        or row.context is not None
+        or row.actions is not None
+        for row in rows
+    ]
     salts = os.urandom(_SALT_SIZE * len(rows)) if any(sealed) else b""
     return [
         salts[_SALT_SIZE * place : _SALT_SIZE * (place + 1)] if each else None
@@ -126,13 +134,32 @@ def new_seals(rows: Sequence[Decision]) -> list[bytes | None]:
     ]
 
 
-def commitment(seal: bytes | None, unit: str | None, key: str | None) -> bytes:
-    """The commitment to a decision's unit and idempotency key, given its salt, or itself after erasure."""
+def commitment(
+    seal: bytes | None,
+    unit: str | None,
+    key: str | None,
+    context: str | None = None,
+    actions: str | None = None,
+) -> bytes:
+    """The commitment to a decision's unit, idempotency key and context, given its salt.
+
+    After erasure, the commitment itself is in place of the salt.
+    """
     if seal is None:
-        return _ABSENT
+        if unit is None and key is None and context is None and actions is None:
+            return _ABSENT
+        seal = bytes(_SALT_SIZE)  # added later: no record has this commitment
     if len(seal) != _SALT_SIZE:
         return seal
-    return hashlib.sha256(seal + encode(unit) + encode(key)).digest()
+    content = seal + encode(unit) + encode(key)
+    if context is not None or actions is not None:
+        content += encode(context) + encode(actions)
+    return hashlib.sha256(content).digest()
+
+
+def commitment_of(row: Decision, seal: bytes | None) -> bytes:
+    """The commitment to a decision's unit, idempotency key and context."""
+    return commitment(seal, row.unit, row.idempotency_key, row.context, row.actions)
 
 
 def is_erased(seal: bytes | None) -> bool:
@@ -158,11 +185,16 @@ def vector_digest(arms: tuple[str, ...], data: bytes) -> bytes:
 
 def decision_record(row: Decision, seal: bytes | None, vector: bytes) -> bytes:
     """The record of a decision; `vector` is the digest of its distribution."""
-    return id_bytes(row.id) + commitment(seal, row.unit, row.idempotency_key) + common_part(row, vector)
+    return id_bytes(row.id) + commitment_of(row, seal) + common_part(row, vector)
 
 
 def common_part(row: Decision, vector: bytes) -> bytes:
     """The end of a decision's record, which other decisions of a batch may have in common with it."""
+    if row.encoded is not None or row.feature_version:
+        # The digest of the distribution, and of what it was computed from.
+        encoded = row.encoded or b""
+        header = _ENCODED.pack(row.feature_version, len(encoded))
+        vector = hashlib.sha256(vector + header + encoded).digest()
     return _DECISION.pack(
         vector, _ABSENT if row.origin is None else id_bytes(row.origin), row.time, row.state, row.epoch,
         row.policy_version, row.formula_version, row.position, row.eligible.index(row.arm),

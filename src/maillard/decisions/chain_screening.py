@@ -96,7 +96,10 @@ def _decision_records(
         made[name] = columns[name]
     made["log_probability"] = columns["log_probability"] + 0.0  # SQLite stores no negative zero
     made["cold"] = columns["cold"] == 1
-    sealed = np.flatnonzero(is_present(columns["seal"]))
+    present = is_present(columns["seal"])
+    if (~present & (is_present(columns["unit"]) | is_present(columns["idempotency_key"]))).any():
+        raise OddRows("a decision has no commitment")
+    sealed = np.flatnonzero(present)
     if sealed.size:
         some = [columns[name][sealed].tolist() for name in ("seal", "unit", "idempotency_key")]
         made["commitment"][sealed] = _joined(

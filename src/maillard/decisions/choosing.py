@@ -12,6 +12,7 @@ from maillard.decisions.call_arguments import Request
 from maillard.decisions.decision import Decision
 from maillard.decisions.events import configurations
 from maillard.decisions.identifiers import new_ids
+from maillard.decisions.raw_contexts import NO_CONTEXT, RawContext
 from maillard.decisions.reward_rule import Reward
 from maillard.decisions.state import ChoiceDistribution, State
 from maillard.decisions.stores.contract import Transaction
@@ -45,13 +46,15 @@ def sampled_decision(  # noqa: PLR0917  # one call per decision, and keywords ta
     distribution: ChoiceDistribution,
     index: int,
     position: int = 0,
+    raw: RawContext = NO_CONTEXT,
 ) -> Decision:
     """The decision for the arm at this index, which was sampled from the distribution."""
     arms, logs = distribution.arms, distribution.log_probabilities
     return Decision(
         identifier, experiment, now, request.unit, arms[index], arms, logs, logs[index],
         state.policy_version, state.policy.formula_version, state.number, state.epoch,
-        distribution.cold[index], request.key, position,
+        distribution.cold[index], request.key, position, None, raw.text, raw.actions_text,
+        distribution.encoded, state.feature_version,
     )  # fmt: skip
 
 
@@ -154,14 +157,33 @@ class DecisionBatch:
         """New decisions for a request."""
         state, eligible = self.state, request.eligible
         self._check_running()
-        distribution = state.choice_distribution(eligible)
+        if state.context is not None:
+            return self._sample_contexts(request)
+        distribution = state.choice_distribution(eligible, request.contexts[0])
         if eligible not in self.samples:  # sample for all requests with the same eligible arms at once
             self.samples[eligible] = iter(distribution.sample(self.rng, self.sizes[eligible]))
+        samples = islice(self.samples[eligible], request.size)
         return [
             sampled_decision(
-                next(self.ids), self.experiment, self.now, state, request, distribution, index, position
+                next(self.ids), self.experiment, self.now, state, request, distribution, index, position, raw
             )
-            for position, index in enumerate(islice(self.samples[eligible], request.size))
+            for position, (index, raw) in enumerate(zip(samples, request.each_context, strict=True))
+        ]
+
+    def _sample_contexts(self, request: Request) -> list[Decision]:
+        """New decisions that depend on a context, or each on its own."""
+        contexts, each = request.contexts, request.each_context
+        found = [self.state.choice_distribution(request.eligible, raw) for raw in each]
+        samples = (
+            found[0].sample(self.rng, request.size)
+            if len(contexts) == 1
+            else [distribution.sample(self.rng, 1)[0] for distribution in found]
+        )
+        return [
+            sampled_decision(
+                next(self.ids), self.experiment, self.now, self.state, request, distribution, index, position, raw
+            )
+            for position, (distribution, index, raw) in enumerate(zip(found, samples, each, strict=True))
         ]
 
     def _check_running(self) -> None:
@@ -181,14 +203,26 @@ class DecisionBatch:
             difference = f"for a unit other than {request.unit!r}"
         elif len(stored) != request.size:
             difference = f"for {len(stored)} decisions, not {request.size}"
+        elif not self._has_contexts_of(request, stored):
+            difference = "with another context, or with other actions"
         elif not self._has_arms_of(request, first):
             difference = f"among other arms: {', '.join(map(repr, first.eligible[:20]))}"
         else:
             return Repeated(stored)
         raise Conflict(f"idempotency_key {request.key!r} was used by a call {difference}")
 
+    @staticmethod
+    def _has_contexts_of(request: Request, stored: Sequence[Decision]) -> bool:
+        """Whether a request has the same contexts as the stored decisions with its key."""
+        return all(
+            (raw.text, raw.actions_text) == (row.context, row.actions)
+            for raw, row in zip(request.each_context, stored, strict=True)
+        )
+
     def _has_arms_of(self, request: Request, first: Decision) -> bool:
         """Whether a request has the same eligible arms as the first decision with its key."""
+        if self.state.dynamic:  # the actions were compared
+            return True
         if first.origin is not None:  # the eligible arms are those of another call
             return request.eligible is None or first.arm in request.eligible
         return set(first.eligible) == (request.eligible or self._active_arms_at(first.state))
@@ -222,14 +256,19 @@ class DecisionBatch:
     def _keep_or_assign(self, request: Request) -> list[Decision]:
         """Repeat the arm that was first chosen for the unit if it is eligible; else choose and assign one."""
         unit, state, transaction = request.unit or "", self.state, self.transaction
-        eligible = set(compress(state.arms, state.mask(request.eligible)))
+        for raw in request.contexts if state.context is not None else ():
+            state.choice_distribution(request.eligible, raw)  # raises if the context does not fit
+        if state.dynamic:
+            eligible = set(request.contexts[0].actions or ())
+        else:
+            eligible = set(compress(state.arms, state.mask(request.eligible)))
         fresh: list[Decision] = []
         while True:
             found = transaction.assignment(state.epoch, unit)
             origin = None if found is None else transaction.decisions([found]).get(found)
             if origin is not None and origin.arm in eligible:
                 return self._repeat_choice(origin, request)
-            fresh = fresh or self._sample(request._replace(size=1))
+            fresh = fresh or self._sample(request._replace(size=1, contexts=request.contexts[:1]))
             if transaction.assign(state.epoch, unit, fresh[0].id, instead_of=found):
                 rest = self._repeat_choice(fresh[0], request)[1:] if request.size > 1 else []
                 return [*fresh, *rest]
@@ -238,4 +277,7 @@ class DecisionBatch:
         """Decisions that repeat the arm and the distribution of an earlier one."""
         self._check_running()
         same = origin._replace(time=self.now, idempotency_key=request.key, origin=origin.id)
-        return [same._replace(id=next(self.ids), position=position) for position in range(request.size)]
+        return [
+            same._replace(id=next(self.ids), position=position, context=raw.text, actions=raw.actions_text)
+            for position, raw in enumerate(request.each_context)
+        ]

@@ -47,6 +47,14 @@ class Decision(NamedTuple):
     "The index within a batch of decisions."
     origin: str | None = None
     "The id of the decision that sampled the arm, if this one repeats it (sticky assignment)."
+    context: str | None = None
+    "What the caller knew about the decision, as JSON; None after the unit was erased."
+    actions: str | None = None
+    "The arms with their attributes, as JSON, if the arms differ at every decision."
+    encoded: bytes | None = None
+    "What the distribution was computed from: feature rows or a segment, see `encoded_contexts`."
+    feature_version: int = 0
+    "1 for the first features of the experiment; 0 without features."
 
     @property
     def probability(self) -> float:

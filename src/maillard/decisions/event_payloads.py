@@ -8,20 +8,28 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from maillard.decisions.context_data import features_from, read_statistics, rule_from_data, write_statistics
+from maillard.decisions.context_rules import ContextRule
 from maillard.decisions.events import AdministrativeEvent
 from maillard.decisions.identifiers import check_name
+from maillard.decisions.raw_contexts import check_values
 from maillard.decisions.reward_rule import Reward
 from maillard.errors import InvalidLog, InvalidValue
+from maillard.features import Features
+from maillard.linear_tally import LinearTally
+from maillard.segment_tally import SegmentTally
 from maillard.tally import Tally
 
 _TYPES = {each.kind: each for each in AdministrativeEvent.__subclasses__()}
+# Fields that are left out if they are None: earlier versions did not have them.
+_LATER_FIELDS = {"by", "context", "statistics", "attributes"}
 
 
 def payload_of(event: AdministrativeEvent) -> dict[str, Any]:
     """The fields of an administrative event, except its number and time, as plain data."""
     names = [each.name for each in dataclasses.fields(event) if each.name not in ("number", "time")]
     plain = {name: _plain(getattr(event, name)) for name in names}
-    return plain if event.by is not None else {name: plain[name] for name in names if name != "by"}
+    return {name: value for name, value in plain.items() if value is not None or name not in _LATER_FIELDS}
 
 
 def _plain(value: Any) -> Any:
@@ -29,6 +37,12 @@ def _plain(value: Any) -> Any:
         return write_tally(value)
     if isinstance(value, Reward):
         return dataclasses.asdict(value)
+    if isinstance(value, ContextRule):
+        return value.to_data()
+    if isinstance(value, LinearTally | SegmentTally):
+        return write_statistics(value)
+    if isinstance(value, Features):
+        return json.loads(value.to_json())
     return list(value) if isinstance(value, tuple) else value
 
 
@@ -79,7 +93,7 @@ def _digest_of(field: str) -> Callable[[object], str]:
 
 def _parse_arms(value: object) -> tuple[str, ...]:
     arms = [check_name("arms", arm) for arm in value] if isinstance(value, list) else []
-    if not arms or len(set(arms)) < len(arms):
+    if not isinstance(value, list) or len(set(arms)) < len(arms):
         raise InvalidValue("arms", value, "a list of different names")
     return tuple(arms)
 
@@ -126,6 +140,11 @@ _PARSERS: dict[str, Callable[[object], Any]] = {
     "seed": lambda value: None if value is None else _of_type("seed", int, "a whole number")(value),
     "by": lambda value: None if value is None else _of_type("by", str, "the id of an API key")(value),
     "clock": _of_type("clock", bool, "true or false"),
+    "context": rule_from_data,
+    "statistics": read_statistics,
+    "attributes": lambda value: None if value is None else check_values(value, "attributes"),
+    "features": features_from,
+    "new_epoch": _of_type("new_epoch", bool, "true or false"),
     **{name: _number_of(name) for name in ("commit", "last_event", "base", "decisions", "before")},
     **{name: _digest_of(name) for name in ("hash", "base_digest", "events_digest")},
 }

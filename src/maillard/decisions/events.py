@@ -10,17 +10,24 @@ in `event_payloads` writes it, `parse_event` reads it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, compress
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, get_args
+from itertools import accumulate
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
+from maillard.decisions.context_rules import ContextRule, ContextTally
+from maillard.decisions.experiment_configuration import AnyConfiguration, Configuration
+from maillard.decisions.linear_contexts import LinearContexts
+from maillard.decisions.raw_contexts import Values
 from maillard.decisions.reward_rule import Reward
+from maillard.decisions.segment_contexts import SegmentContexts
 from maillard.errors import InvalidLog
+from maillard.features import Features
+from maillard.linear_tally import LinearTally
+from maillard.segment_tally import SegmentTally
 from maillard.tally import Tally
 
+Statistics = ContextTally | None  # None if the experiment does not use contexts
 UpdateKind = Literal["reward", "revision", "default"]
 UPDATE_KINDS: tuple[str, ...] = get_args(UpdateKind)
 
@@ -37,59 +44,8 @@ class TallyUpdate(NamedTuple):
     "The reward of the decision from now on."
     previous: float | None = None
     "The reward before a revision."
-
-
-_actor: ContextVar[str | None] = ContextVar("actor", default=None)
-
-
-@contextmanager
-def acting_as(actor: str | None) -> Iterator[None]:
-    """Within this block, this thread makes changes for the API key with this id."""
-    token = _actor.set(actor)
-    try:
-        yield
-    finally:
-        _actor.reset(token)
-
-
-def current_actor() -> str | None:
-    """The id of the API key for which this thread makes changes, or None."""
-    return _actor.get()
-
-
-@dataclass(frozen=True, eq=False)
-class Configuration:
-    """The state of an experiment except its tally."""
-
-    arms: tuple[str, ...]
-    "All arms, including retired ones, in the order of the tally."
-    active: tuple[bool, ...]
-    "Whether each arm is not retired."
-    spec: str
-    "The spec of the policy."
-    reward: Reward
-    sticky: bool
-    "Whether a unit keeps its arm."
-    policy_version: int = 1
-    epoch: int = 1
-    paused: bool = False
-    "Whether the experiment makes no decisions."
-    archived: bool = False
-    "Whether it also accepts no changes."
-    seeded: bool = False
-    "Whether choices were made with a seed, so that anyone who knows it can predict them."
-    simulated_clock: bool = False
-    "Whether times come from a clock that the caller provided."
-    pruned: int = 0
-    "The last event of the commits whose decisions were pruned; 0 if there are none."
-
-    @property
-    def active_arms(self) -> list[str]:
-        """The arms that are not retired."""
-        return list(compress(self.arms, self.active))
-
-
-AnyConfiguration = TypeVar("AnyConfiguration", bound=Configuration)
+    row: str | None = None
+    "The feature row of the chosen arm, or the segment, if the experiment uses contexts."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +71,15 @@ class AdministrativeEvent:
         """The tally after this event, given the configuration after it."""
         return tally
 
+    def update_statistics(self, statistics: Statistics, after: Configuration) -> Statistics:  # noqa: ARG002
+        """The statistics of contexts after this event, given the configuration after it."""
+        return statistics
+
+    @property
+    def begins_epoch(self) -> bool:
+        """Whether a new epoch begins with this event."""
+        return self.kind in ("reset", "restore")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Start(AdministrativeEvent):
@@ -126,10 +91,21 @@ class Start(AdministrativeEvent):
     formula: int
     reward: Reward
     sticky: bool
+    context: ContextRule | None = None
+
+    def __post_init__(self) -> None:
+        """Check that there are arms, unless they differ at every decision."""
+        if bool(self.arms) == (self.context is not None and self.context.dynamic):
+            raise InvalidLog(
+                "arms", self.arms, "a list of different names, or none if every decision has its own"
+            )
 
     def configuration(self) -> Configuration:
         """The first configuration of the experiment."""
-        return Configuration(self.arms, (True,) * len(self.arms), self.policy, self.reward, self.sticky)
+        return Configuration(
+            self.arms, (True,) * len(self.arms), self.policy, self.reward, self.sticky,
+            context=self.context, feature_version=int(isinstance(self.context, LinearContexts)),
+        )  # fmt: skip
 
     def configure(self, configuration: AnyConfiguration) -> AnyConfiguration:  # noqa: ARG002
         """Refuse: an experiment starts once."""
@@ -142,16 +118,31 @@ class AddArm(AdministrativeEvent):
 
     kind = "add_arm"
     arm: str
+    attributes: Values | None = None
+    "The features of a new arm, if all arms share one model."
 
     def configure(self, configuration: AnyConfiguration) -> AnyConfiguration:
         """Add or reactivate the arm."""
         active = {*configuration.active_arms, self.arm}
         arms = tuple(dict.fromkeys((*configuration.arms, self.arm)))
-        return dataclasses.replace(configuration, arms=arms, active=tuple(arm in active for arm in arms))
+        context = configuration.context
+        if context is not None:
+            context = context.add_arm(self.arm, self.attributes, configuration.arms)
+        elif self.attributes is not None:
+            raise InvalidLog("attributes", self.attributes, "None, because the experiment has no features")
+        flags = tuple(arm in active for arm in arms)
+        return dataclasses.replace(configuration, arms=arms, active=flags, context=context)
 
     def update_tally(self, tally: Tally, after: Configuration) -> Tally:
         """Give a new arm an empty tally."""
         return tally if len(tally) == len(after.arms) else Tally.joined([tally, Tally.empty(1)])
+
+    def update_statistics(self, statistics: Statistics, after: Configuration) -> Statistics:
+        """Give a new arm empty statistics."""
+        known = statistics.arms if statistics is not None else None
+        if statistics is None or after.context is None or known in (None, len(after.arms)):
+            return statistics
+        return after.context.with_arm(statistics)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,6 +170,47 @@ class ChangePolicy(AdministrativeEvent):
         """Set the policy and count its version."""
         version = configuration.policy_version + 1
         return dataclasses.replace(configuration, spec=self.policy, policy_version=version)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeFeatures(AdministrativeEvent):
+    """Other features. If they only append columns, the statistics stay; otherwise a new epoch begins."""
+
+    kind = "features"
+    features: Features
+    new_epoch: bool
+
+    @property
+    def begins_epoch(self) -> bool:
+        """Whether the statistics begin anew."""
+        return self.new_epoch
+
+    def configure(self, configuration: AnyConfiguration) -> AnyConfiguration:
+        """Set the features and count their version."""
+        rule = configuration.context
+        if not isinstance(rule, LinearContexts):
+            raise InvalidLog("features", self.features, "no features: the experiment began without")
+        if rule.keeps_statistics(self.features) == self.new_epoch:
+            raise InvalidLog("new_epoch", self.new_epoch, "true if the features do more than append columns")
+        return dataclasses.replace(
+            configuration,
+            context=rule.with_features(self.features),
+            feature_version=configuration.feature_version + 1,
+            epoch=configuration.epoch + self.new_epoch,
+        )
+
+    def update_tally(self, tally: Tally, after: Configuration) -> Tally:
+        """Empty the tally in a new epoch."""
+        return after.empty_tally() if self.new_epoch else tally
+
+    def update_statistics(self, statistics: Statistics, after: Configuration) -> Statistics:
+        """Add columns for appended features, or begin anew."""
+        if self.new_epoch:
+            return after.empty_statistics()
+        assert isinstance(statistics, LinearTally)
+        assert isinstance(after.context, LinearContexts)
+        before = after.context.earlier[-1]
+        return statistics.spread(self.features.positions(before), self.features.dimension)
 
 
 class Pause(AdministrativeEvent):
@@ -213,7 +245,11 @@ class Reset(AdministrativeEvent):
 
     def update_tally(self, tally: Tally, after: Configuration) -> Tally:  # noqa: ARG002
         """Empty the tally."""
-        return Tally.empty(len(after.arms))
+        return after.empty_tally()
+
+    def update_statistics(self, statistics: Statistics, after: Configuration) -> Statistics:  # noqa: ARG002
+        """Empty the statistics."""
+        return after.empty_statistics()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,13 +258,31 @@ class WarmStart(AdministrativeEvent):
 
     kind = "warm_start"
     tally: Tally
+    statistics: ContextTally | None = None
+    "The same rewards with their contexts, if the experiment uses contexts."
 
     def update_tally(self, tally: Tally, after: Configuration) -> Tally:
         """Add the rewards."""
-        if len(self.tally) != len(after.arms):
+        if len(self.tally) != len(after.empty_tally()):
             allowed = f"as many arms as the experiment has ({len(after.arms)})"
             raise InvalidLog("tally", len(self.tally), allowed)
         return tally + self.tally
+
+    def update_statistics(self, statistics: Statistics, after: Configuration) -> Statistics:
+        """Add the rewards."""
+        more, rule = self.statistics, after.context
+        if rule is None or statistics is None:
+            if more is not None:
+                raise InvalidLog("statistics", more, "None, because the experiment does not use contexts")
+            return None
+        rule.check_statistics(more, len(after.arms))
+        if isinstance(rule, SegmentContexts):
+            assert isinstance(statistics, SegmentTally)
+            assert isinstance(more, SegmentTally)
+            return rule.limited(statistics, more)
+        assert isinstance(statistics, LinearTally)
+        assert isinstance(more, LinearTally)
+        return statistics + more
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,10 +295,15 @@ class Restore(AdministrativeEvent):
     policy: str
     formula: int
     tally: Tally
+    context: ContextRule | None = None
+    statistics: ContextTally | None = None
 
     def __post_init__(self) -> None:
-        """Check that arms, flags and tally have the same length."""
-        if not len(self.arms) == len(self.active) == len(self.tally):
+        """Check that arms, flags and tally have the same length, and that statistics fit the contexts."""
+        if self.context is not None:
+            self.context.check_statistics(self.statistics, len(self.arms))
+        dynamic = self.context is not None and self.context.dynamic and not self.arms
+        if not len(self.arms) == len(self.active) == len(self.tally) - dynamic:
             lengths = len(self.arms), len(self.active), len(self.tally)
             raise InvalidLog("(arms, active, tally)", lengths, "as many flags and tallies as there are arms")
 
@@ -252,11 +311,22 @@ class Restore(AdministrativeEvent):
         """Begin a new epoch. The policy gets a new version if it differs from the current one."""
         version = configuration.policy_version + (self.policy != configuration.spec)
         arms: dict[str, Any] = {"arms": self.arms, "active": self.active, "epoch": configuration.epoch + 1}
-        return dataclasses.replace(configuration, **arms, spec=self.policy, policy_version=version)
+        if type(self.context) is not type(configuration.context):
+            raise InvalidLog("context", self.context, "the same use of contexts as in the experiment")
+        if isinstance(self.context, LinearContexts):
+            other = self.context != configuration.context
+            arms["feature_version"] = configuration.feature_version + other
+        return dataclasses.replace(
+            configuration, **arms, spec=self.policy, policy_version=version, context=self.context
+        )
 
     def update_tally(self, tally: Tally, after: Configuration) -> Tally:  # noqa: ARG002
         """Replace the tally."""
         return self.tally
+
+    def update_statistics(self, statistics: Statistics, after: Configuration) -> Statistics:  # noqa: ARG002
+        """Replace the statistics."""
+        return self.statistics
 
 
 @dataclass(frozen=True, kw_only=True)

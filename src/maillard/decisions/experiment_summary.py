@@ -20,12 +20,15 @@ def summarize(session: Session) -> dict[str, Any]:
 
     state, (counts, outcomes) = session.refresh_with(read)
     final, next_close = outcomes.tally, outcomes.next_close
-    chosen_from = state.choice_distribution()
-    probabilities = dict(zip(chosen_from.arms, chosen_from.probabilities.tolist(), strict=True))
+    probabilities: dict[str, float] | None = None
+    if state.context is None:
+        chosen_from = state.choice_distribution()
+        probabilities = dict(zip(chosen_from.arms, chosen_from.probabilities.tolist(), strict=True))
     tally = state.tally
+    # If the arms differ at every decision, there are none here.
     arms = zip(
         state.arms, state.active, tally.pulls.tolist(), tally.sums.tolist(),
-        final.pulls.tolist(), final.sums.tolist(), strict=True,
+        final.pulls.tolist(), final.sums.tolist(), strict=not state.dynamic,
     )  # fmt: skip
     return {
         "experiment": session.experiment,
@@ -40,6 +43,8 @@ def summarize(session: Session) -> dict[str, Any]:
         "seeded": state.seeded,
         "simulated_clock": state.simulated_clock,
         "reward": dataclasses.asdict(state.reward),
+        "context": None if state.context is None else state.context.to_data(),
+        "feature_version": state.feature_version,
         "decisions": sum(counts.decisions.values()),
         "units": outcomes.visits.units,
         "rewards": counts.rewards,
@@ -59,7 +64,7 @@ def summarize(session: Session) -> dict[str, Any]:
                 "pending": outcomes.pending[arm],
                 "missing": outcomes.missing[arm],
                 "mean": final_sum / final_pulls if final_pulls else None,
-                "probability": probabilities.get(arm, 0.0),
+                "probability": None if probabilities is None else probabilities.get(arm, 0.0),
             }
             for arm, active, pulls, total, final_pulls, final_sum in arms
         },

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from maillard.decisions.choosing import schedule_windows
 from maillard.decisions.decision import Decision, Outcome, RewardEvent
+from maillard.decisions.encoded_contexts import has_row_of_each_arm, row_of_chosen_arm, row_of_reward
 from maillard.decisions.events import (
     AdministrativeEvent,
     Archive,
@@ -54,6 +55,7 @@ def apply_provisional_defaults(transaction: Transaction, rule: Reward, rows: Seq
     batch = _TallyUpdates(transaction, rule)
     for row in rows:
         if row.epoch == batch.head.epoch:
+            batch.rows[row.id] = row_of_chosen_arm(row)
             batch.add("default", row.id, row.arm, rule.default)
     batch.write()
 
@@ -68,6 +70,7 @@ def apply_rewards(
     ids = {row.decision for row in offered}
     batch = _TallyUpdates(transaction, rule)
     decisions, known = transaction.decision_summaries(ids), transaction.reward_events(ids)
+    batch.read_rows(decisions)
     unknown = ids - decisions.keys()
     parking = _ParkedRewards(transaction, unknown) if unknown else None
     pending = transaction.pending(ids) if rule.settles else set()
@@ -171,6 +174,21 @@ class _TallyUpdates:
         assert transaction.head is not None  # the session has checked that the experiment exists
         self.now, self.head = transaction.now, transaction.head
         self.events: list[TallyUpdate] = []
+        self.rows: dict[str, str | None] = {}
+        "The row of each decision that its reward is applied with, if the experiment uses contexts."
+
+    def read_rows(self, decisions: Mapping[str, DecisionSummary]) -> None:
+        """Find the rows of these decisions."""
+        shared = []
+        for key, decision in decisions.items():
+            if decision.encoded is not None:
+                if has_row_of_each_arm(decision.encoded):
+                    shared.append(key)
+                else:
+                    self.rows[key] = row_of_reward(decision.encoded)
+        if shared:  # the position of the chosen arm among the eligible ones tells its row
+            found = self.transaction.decisions(shared)
+            self.rows.update((key, row_of_chosen_arm(row)) for key, row in found.items())
 
     def apply(self, decision: DecisionSummary, before: Sequence[RewardEvent], row: RewardEvent) -> Outcome:
         if decision.epoch != self.head.epoch:
@@ -192,8 +210,8 @@ class _TallyUpdates:
     def add(
         self, kind: UpdateKind, decision: str, arm: str, value: float, previous: float | None = None
     ) -> None:
-        number = self.head.number + len(self.events) + 1
-        self.events.append(TallyUpdate(number, kind, self.now, decision, arm, value, previous))
+        number, row = self.head.number + len(self.events) + 1, self.rows.get(decision)
+        self.events.append(TallyUpdate(number, kind, self.now, decision, arm, value, previous, row))
 
     def write(self) -> None:
         if self.events:
@@ -211,6 +229,7 @@ def settle(transaction: Transaction, rule: Reward, limit: int) -> int:
     if rule.settles and rule.learn != "provisional":
         batch = _TallyUpdates(transaction, rule)
         decisions, known = transaction.decision_summaries(due), transaction.reward_events(due)
+        batch.read_rows(decisions)
         for identifier in due:
             decision, value = decisions[identifier], rule.total(known.get(identifier, []))
             if decision.epoch == batch.head.epoch:
@@ -230,6 +249,6 @@ def change(transaction: Transaction, state: State, make: Callable[[State], Admin
     if state.archived and not isinstance(event, Resume | Archive | EraseUnit | Prune):
         raise Archived("the experiment is archived; resume it first")
     changed = state.after([event])
-    changed.choice_distribution()  # raises if the policy cannot choose
+    changed.check_policy()
     transaction.add_events([event], Head(event.number, event.number, changed.epoch))
     return changed

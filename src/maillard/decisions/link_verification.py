@@ -23,10 +23,11 @@ from maillard.decisions.chain_verification import ChainChecker
 from maillard.decisions.decision import Decision
 from maillard.decisions.events import Event
 from maillard.decisions.log import MALFORMED, DecisionLog, apply_events
+from maillard.decisions.reward_verification import epoch_ends
 from maillard.decisions.state import State
 from maillard.decisions.stores.contract import ChainRows, Row, Transaction
 from maillard.decisions.stores.sql_chain import ids_of
-from maillard.decisions.verification import RowChecker, Verification, epoch_ends
+from maillard.decisions.verification import RowChecker, Verification
 from maillard.errors import CannotAnswer, InvalidLog, MaillardError
 from maillard.policies import policy
 

@@ -14,14 +14,8 @@ from typing import Any
 
 from maillard.decisions.columns import Columns, columns_of
 from maillard.decisions.decision import Decision
-from maillard.decisions.events import (
-    AdministrativeEvent,
-    Configuration,
-    Event,
-    Prune,
-    TallyUpdate,
-    configurations,
-)
+from maillard.decisions.events import AdministrativeEvent, Event, Prune, TallyUpdate, configurations
+from maillard.decisions.experiment_configuration import Configuration
 from maillard.decisions.pruned_logs import last_prune
 from maillard.decisions.reward_rule import Reward
 from maillard.decisions.selection import Names, Numbers, Selection, Time, select_part
@@ -259,6 +253,11 @@ class DecisionLog:
     def configurations(self) -> list[Configuration]:
         """The configuration after each administrative event."""
         return configurations(self.events)
+
+    @cached_property
+    def uses_contexts(self) -> bool:
+        """Whether distributions depend on features or segments."""
+        return any(each.context is not None for each in self.configurations)
 
     @property
     def sticky(self) -> bool:

@@ -66,16 +66,17 @@ def read_outcomes(transaction: Transaction, state: State, visits: Visits | None 
     if rule.window is not None:
         tally = tally.copy()
         for window in transaction.open_windows(state.epoch, applied=rule.learn != "on_close"):
-            pending[window.arm] += window.decisions
+            pending[window.arm] = pending.get(window.arm, 0) + window.decisions
             next_close = window.closes if next_close is None else min(next_close, window.closes)
             if window.value is not None:
-                tally.remove(state.arms.index(window.arm), window.value, window.decisions)
+                place = 0 if state.dynamic else state.arms.index(window.arm)
+                tally.remove(place, window.value, window.decisions)
     missing = dict.fromkeys(state.arms, 0)
     if not rule.settles:
         decisions = Counter(transaction.decisions_of_epoch(state.epoch))
         if state.pruned:
             decisions.update(pruned_decisions(transaction, state.epoch))
-        for arm, pulls in zip(state.arms, tally.pulls.tolist(), strict=True):
+        for arm, pulls in zip(state.arms, tally.pulls.tolist(), strict=not state.dynamic):
             # Rewards from elsewhere (a warm start) have no decisions.
             missing[arm] = max(0, decisions.get(arm, 0) - pending[arm] - pulls)
     visits = transaction.visits(state.epoch) if visits is None else visits

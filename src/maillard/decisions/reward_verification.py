@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from maillard.decisions.decision import RewardEvent
+from maillard.decisions.events import AdministrativeEvent
 from maillard.decisions.reward_rule import Reward
 from maillard.decisions.stores.contract import Row
 
@@ -109,3 +110,8 @@ def _is_partial_total(value: float, rows: Sequence[RewardEvent], rule: Reward) -
         return low <= value <= high
     sizes = range(1, len(rows))
     return any(rule.total(subset) == value for size in sizes for subset in itertools.combinations(rows, size))
+
+
+def epoch_ends(events: Iterable[AdministrativeEvent]) -> dict[int, int]:
+    """The event that ended each epoch, except the last epoch."""
+    return dict(enumerate((each.number for each in events if each.begins_epoch), 1))

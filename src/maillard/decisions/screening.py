@@ -17,7 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from maillard.array_types import Bools, Floats, Indices, Ints
-from maillard.decisions.events import AdministrativeEvent, Configuration, Reset, Restore, Start
+from maillard.decisions.events import AdministrativeEvent, Start
+from maillard.decisions.experiment_configuration import Configuration
 from maillard.decisions.log import MALFORMED, DecisionLog
 from maillard.decisions.log_arrays import LogArrays, runs
 from maillard.decisions.reward_screening import agreeing_rewards
@@ -98,6 +99,8 @@ class Screening:
         assert log.reward is not None  # only a foreign log has no reward rule
         if log.pruned is not None:
             raise NotScreened("states are rebuilt from a saved one, because the log was pruned")
+        if log.uses_contexts:
+            raise NotScreened("each decision has a distribution of its own")
         self.recomputed = 0
         "Certainly correct decisions whose probabilities were recomputed."
         self.largest_error = 0.0
@@ -107,7 +110,7 @@ class Screening:
         self._log, self._rule = log, log.reward
         self._events = log.events
         self._starts = np.array([event.number for event in log.events])
-        self._epoch_ends = [event.number for event in log.events if isinstance(event, Reset | Restore)]
+        self._epoch_ends = [event.number for event in log.events if event.begins_epoch]
         self._updates = UpdateBuffer(log.number, self._starts)
         self._last = 0  # the state of the last row
         self._index = -1  # of the current segment

@@ -10,11 +10,13 @@ from contextlib import suppress
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from maillard.decisions import ledger
+from maillard.decisions.actors import current_actor
 from maillard.decisions.call_arguments import Request
 from maillard.decisions.choosing import DecisionBatch, RandomSource
 from maillard.decisions.configuration import check_same, start_event
 from maillard.decisions.decision import Decision, Outcome, RewardEvent
-from maillard.decisions.events import AdministrativeEvent, Configuration, Simulate, Start, current_actor
+from maillard.decisions.events import AdministrativeEvent, Simulate, Start
+from maillard.decisions.experiment_configuration import Configuration
 from maillard.decisions.forks import renew_after_fork
 from maillard.decisions.group_commit import GroupCommit
 from maillard.decisions.log import MALFORMED, apply_events
@@ -178,9 +180,15 @@ class Session:
         It must be known before the transaction begins, because a transaction must not be older than it.
         """
         known = self.state
-        for eligible in {call.argument.eligible for call in calls if call.kind == "decide"}:
-            with suppress(MaillardError):  # it is raised again for the caller concerned
-                known.choice_distribution(eligible)
+        if known.context is None:
+            for eligible in {call.argument.eligible for call in calls if call.kind == "decide"}:
+                with suppress(MaillardError):  # it is raised again for the caller concerned
+                    known.choice_distribution(eligible)
+            return known
+        for request in [call.argument for call in calls if call.kind == "decide"]:
+            for raw in request.contexts:
+                with suppress(MaillardError):
+                    known.choice_distribution(request.eligible, raw)
         return known
 
     def simple_batch(self, calls: Sequence[Call]) -> SimpleBatch | None:
@@ -305,7 +313,7 @@ class Session:
                 transaction.create()
             if transaction.head == Head(0, 0, 0):  # otherwise another process created it first
                 event = dataclasses.replace(start, time=transaction.now)
-                replay([event]).choice_distribution()  # raises if the policy cannot choose
+                replay([event]).check_policy()
                 transaction.add_events([event], Head(1, 1, 1))
                 self.created = True
 

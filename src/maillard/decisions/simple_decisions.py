@@ -15,6 +15,7 @@ from maillard.decisions.call_arguments import Request
 from maillard.decisions.choosing import RandomSource, sampled_decision
 from maillard.decisions.decision import Decision
 from maillard.decisions.identifiers import new_ids
+from maillard.decisions.raw_contexts import NO_CONTEXT
 from maillard.decisions.state import ChoiceDistribution, State
 from maillard.decisions.stores.contract import SharedTransaction
 from maillard.errors import MaillardError
@@ -34,12 +35,13 @@ def simple_batch(
     experiment: str, state: State, requests: Sequence[Request], random: RandomSource
 ) -> SimpleBatch | None:
     """The requests with their distributions, or None if `DecisionBatch` must handle them."""
-    sticky, stopped = state.sticky, state.paused or state.archived
-    if sticky or stopped or state.reward.learn == "provisional" or not random.is_default:
+    if state.context is not None or state.sticky or state.paused or state.archived:
+        return None
+    if state.reward.learn == "provisional" or not random.is_default:
         return None
     distributions = []
-    for _, eligible, _, size in requests:
-        if size != 1:
+    for _, eligible, _, size, contexts in requests:
+        if size != 1 or contexts[0] is not NO_CONTEXT:
             return None
         try:
             distributions.append(state.choice_distribution(eligible))

@@ -12,8 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from maillard.decisions.context_data import read_statistics, rule_from_data, write_statistics
+from maillard.decisions.context_rules import ContextTally
+from maillard.decisions.encoded_contexts import Encoded, decode, encode, read_row
 from maillard.decisions.event_payloads import read_tally, write_tally
-from maillard.decisions.events import AdministrativeEvent, Configuration, Start
+from maillard.decisions.events import AdministrativeEvent, Start
+from maillard.decisions.experiment_configuration import Configuration
+from maillard.decisions.raw_contexts import NO_CONTEXT, RawContext
 from maillard.decisions.reward_rule import Reward
 from maillard.errors import InvalidLog, InvalidValue, UnknownName
 from maillard.policies import Distribution, Policy, policy
@@ -22,13 +27,13 @@ from maillard.tally import Tally
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from maillard.decisions.events import Event
+    from maillard.decisions.events import Event, TallyUpdate
 
-_MAX_CACHED_DISTRIBUTIONS = 64  # sets of eligible arms, per state
+_MAX_CACHED_DISTRIBUTIONS = 64  # sets of eligible arms, or contexts, per state
 # The fields that a saved state holds as they are.
 _PLAIN_FIELDS = ("number", "administrative", "sticky", "policy_version", "epoch", "paused", "archived")
 # Fields that are missing in states of earlier versions, with their values there.
-_LATER_FIELDS: dict[str, Any] = {"seeded": False, "simulated_clock": False, "pruned": 0}
+_LATER_FIELDS: dict[str, Any] = {"seeded": False, "simulated_clock": False, "pruned": 0, "feature_version": 0}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,6 +46,8 @@ class ChoiceDistribution:
     cold: tuple[bool, ...]
     "Whether each arm has no observed rewards."
     _cumulative: list[float]
+    encoded: bytes | None = None
+    "The feature rows or the segment that it was computed from."
 
     def sample(self, rng: np.random.Generator, size: int) -> list[int]:
         """Sample positions of arms independently: as policies do, but faster for a few numbers than NumPy."""
@@ -60,11 +67,14 @@ class State(Configuration):
     "The number of the last administrative event."
     policy: Policy
     tally: Tally
+    "The rewards of each arm; of all arms together if they differ at every decision."
+    statistics: ContextTally | None = None
+    "The rewards with their contexts, which the policy uses in place of the tally; None without."
     # Positions of arms in the tally; states with the same arms share them.
     _positions: dict[str, int] = field(default_factory=dict, repr=False)
-    _distributions: dict[frozenset[str] | None, ChoiceDistribution] = field(
-        default_factory=dict, init=False, repr=False
-    )
+    # The policy whose names of arms were replaced by positions; shared in the same way.
+    _bound: list[Policy] = field(default_factory=list, repr=False)
+    _distributions: dict[Any, ChoiceDistribution] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self._positions:
@@ -72,16 +82,20 @@ class State(Configuration):
 
     def after(self, events: Sequence[Event]) -> State:
         """The state after these further events, whose numbers must follow without a gap."""
-        state, number, tally = self, self.number, None
+        state, number, tally, statistics = self, self.number, None, None
         for event in events:
             if event.number != number + 1:
                 raise InvalidLog("event number", event.number, f"{number + 1}, the next in a gapless order")
             number += 1
             if isinstance(event, AdministrativeEvent):
-                state, tally = state._after_change(event, state.tally if tally is None else tally), None
+                if tally is not None:
+                    state = replace(state, tally=tally, statistics=statistics)
+                state, tally = state._after_change(event), None
                 continue
-            tally = state.tally.copy() if tally is None else tally
-            position = state._positions.get(event.arm)
+            if tally is None:
+                tally = state.tally.copy()
+                statistics = None if state.statistics is None else state.statistics.copy()
+            position = 0 if state.dynamic else state._positions.get(event.arm)
             if position is None:
                 raise InvalidLog("arm", event.arm, "an arm of the experiment")
             if event.kind == "revision":
@@ -89,41 +103,132 @@ class State(Configuration):
                 tally.revise(position, event.previous, event.value)
             else:
                 tally.add(position, event.value)
-        return state if tally is None else replace(state, number=number, tally=tally)
+            if statistics is not None:
+                state._update_statistics(statistics, position, event)
+        return state if tally is None else replace(state, number=number, tally=tally, statistics=statistics)
 
-    def _after_change(self, event: AdministrativeEvent, tally: Tally) -> State:
+    def _update_statistics(self, statistics: ContextTally, position: int, event: TallyUpdate) -> None:
+        assert self.context is not None  # otherwise there are no statistics
+        if event.row is None:
+            raise InvalidLog("row", None, "the feature row or the segment of the decision")
+        self.context.update(statistics, position, read_row(event.row), event.value, event.previous)
+
+    def _after_change(self, event: AdministrativeEvent) -> State:
         after = event.configure(self)
         made = self.policy if after.spec == self.spec else policy(after.spec)
-        number, tally = event.number, event.update_tally(tally, after)
-        return replace(after, number=number, administrative=number, policy=made, tally=tally, _positions={})
+        return replace(
+            after,
+            number=event.number,
+            administrative=event.number,
+            policy=made,
+            tally=event.update_tally(self.tally, after),
+            statistics=event.update_statistics(self.statistics, after),
+            _positions={},
+            _bound=[],
+        )
 
-    def choice_distribution(self, eligible: frozenset[str] | None = None) -> ChoiceDistribution:
-        """The distribution of a choice among the eligible arms, by default all that are not retired."""
-        found = self._distributions.get(eligible)
+    def choice_distribution(
+        self, eligible: frozenset[str] | None = None, raw: RawContext = NO_CONTEXT
+    ) -> ChoiceDistribution:
+        """The distribution of a choice among the eligible arms, by default all that are not retired.
+
+        `raw` is the context, which matters only if the experiment uses contexts.
+        """
+        rule = self.context
+        key: Any = eligible if rule is None else (eligible, raw.text, raw.actions_text)
+        found = self._distributions.get(key)
         if found is not None:
             return found
-        mask, arms, cold = self.mask(eligible), self.arms, self.tally.pulls == 0
-        bound = self.policy.bind(arms)
-        if mask.all():
-            log = bound.log_probabilities(self.tally)
+        if raw.actions is not None and not self.dynamic:
+            allowed = "None: only an experiment without arms, with a shared model, takes actions"
+            raise InvalidValue("actions", list(raw.actions), allowed)
+        if rule is None:
+            found = self._solve(self.mask(eligible), None)
         else:
-            arms = tuple(itertools.compress(arms, mask.tolist()))
-            log, cold = bound.log_probabilities(self.tally, eligible=mask)[mask], cold[mask]
-        p = np.exp(log)
-        found = ChoiceDistribution(arms, tuple(log.tolist()), p, tuple(cold.tolist()), p.cumsum().tolist())
-        if len(self._distributions) < _MAX_CACHED_DISTRIBUTIONS:
-            self._distributions[eligible] = found
+            mask = self._mask_of_context(eligible, raw)
+            arms = tuple(raw.actions or ()) if mask is None else self._eligible_arms(mask)
+            assert self.statistics is not None  # because there is a rule
+            found = self._solve(mask, rule.encode(raw, arms, self.statistics), arms)
+        if len(self._distributions) >= _MAX_CACHED_DISTRIBUTIONS:
+            self._distributions.clear()
+        self._distributions[key] = found
         return found
 
-    def distribution(self, eligible: frozenset[str]) -> Distribution:
+    def _mask_of_context(self, eligible: frozenset[str] | None, raw: RawContext) -> NDArray[np.bool_] | None:
+        if not self.dynamic:
+            return self.mask(eligible)
+        if raw.actions is None:
+            allowed = "a mapping from the name of each arm to its features: this experiment has no fixed arms"
+            raise InvalidValue("actions", None, allowed)
+        if eligible is not None:
+            raise InvalidValue("eligible", sorted(eligible), "None: all actions are eligible")
+        return None
+
+    def _eligible_arms(self, mask: NDArray[np.bool_]) -> tuple[str, ...]:
+        return self.arms if mask.all() else tuple(itertools.compress(self.arms, mask.tolist()))
+
+    def choice_from(self, eligible: tuple[str, ...], encoded: bytes | None) -> ChoiceDistribution:
+        """The distribution of a choice among these arms, given what it was computed from."""
+        mask = None if self.dynamic else self.mask(frozenset(eligible))
+        return self._solve(mask, None if encoded is None else decode(encoded), eligible)
+
+    def _solve(
+        self, mask: NDArray[np.bool_] | None, encoded: Encoded | None, arms: tuple[str, ...] = ()
+    ) -> ChoiceDistribution:
+        """The distribution over the arms of the mask, or over `arms` if every decision has its own."""
+        chosen = arms if mask is None else self._eligible_arms(mask)
+        inputs, cold = self._policy_input(mask, encoded, len(chosen))
+        log = self._bound_policy().log_probabilities(**inputs)
+        if mask is not None and len(chosen) < mask.size:
+            log, cold = log[mask], cold[mask]
+        p = np.exp(log)
+        made = tuple(log.tolist()), p, tuple(cold.tolist()), p.cumsum().tolist()
+        return ChoiceDistribution(chosen, *made, None if encoded is None else encode(encoded))
+
+    def _policy_input(
+        self, mask: NDArray[np.bool_] | None, encoded: Encoded | None, eligible: int
+    ) -> tuple[dict[str, Any], NDArray[np.bool_]]:
+        """The arguments of the policy, and whether each arm is cold."""
+        if mask is not None and mask.all():
+            mask = None
+        if self.context is None:
+            return {"tally": self.tally, "eligible": mask}, self.tally.pulls == 0
+        if encoded is None or self.statistics is None:
+            raise InvalidValue("encoded", encoded, "the feature rows or the segment of the decision")
+        x, mask = self.context.policy_input(encoded, eligible, mask)
+        cold = self.context.cold(self.statistics, x)
+        return {"tally": self.statistics, "x": x, "eligible": mask}, cold
+
+    def _bound_policy(self) -> Policy:
+        if not self._bound:
+            self._bound.append(self.policy if self.dynamic else self.policy.bind(self.arms))
+        return self._bound[0]
+
+    def check_policy(self) -> None:
+        """Raise an error if the policy cannot choose in this state."""
+        if self.context is None:
+            self.choice_distribution()
+            return
+        mask = None if self.dynamic else self.mask(None)
+        if mask is not None and mask.all():
+            mask = None
+        x = self.context.example(len(self.arms))
+        self._bound_policy().log_probabilities(self.statistics, x, eligible=mask)  # type: ignore[arg-type]
+
+    def distribution(self, eligible: tuple[str, ...], encoded: bytes | None = None) -> Distribution:
         """The log probabilities of the eligible arms, with a bound on the numerical error of each."""
-        mask = self.mask(eligible)
-        bound = self.policy.bind(self.arms)
-        whole = bound.distribution(self.tally, eligible=None if mask.all() else mask)
+        mask = None if self.dynamic else self.mask(frozenset(eligible))
+        content = None if encoded is None else decode(encoded)
+        inputs, _ = self._policy_input(mask, content, len(eligible))
+        whole = self._bound_policy().distribution(**inputs)
+        if mask is None:
+            return whole
         return Distribution(whole.log_probabilities[mask], whole.error[mask])
 
     def mask(self, eligible: frozenset[str] | None) -> NDArray[np.bool_]:
         """Whether each arm may be chosen."""
+        if eligible is None and all(self.active):
+            return np.ones(len(self.arms), np.bool_)
         mask = np.array(self.active)
         if eligible is not None:
             for arm in eligible.difference(self.active_arms):
@@ -138,6 +243,8 @@ class State(Configuration):
     def write(self) -> str:
         """The whole state as JSON, for `read`."""
         plain = {name: getattr(self, name) for name in (*_PLAIN_FIELDS, *_LATER_FIELDS)}
+        if self.context is None:
+            del plain["feature_version"]
         return json.dumps({**plain, "reward": dataclasses.asdict(self.reward), **self.snapshot()})
 
     @classmethod
@@ -151,19 +258,24 @@ class State(Configuration):
             Reward.from_fields(data["reward"]),
             policy=policy(data["policy"]),
             tally=read_tally(data["tally"]),
+            context=rule_from_data(data.get("context")),
+            statistics=read_statistics(data.get("statistics")),
             **{name: data[name] for name in _PLAIN_FIELDS},
             **{name: data.get(name, default) for name, default in _LATER_FIELDS.items()},
         )
 
     def snapshot(self) -> dict[str, Any]:
-        """The arms, policy and tally as plain data, for `restore`."""
-        return {
+        """The arms, policy and tally, and the use of contexts, if any, as plain data for `restore`."""
+        plain = {
             "arms": list(self.arms),
             "active": list(self.active),
             "policy": str(self.policy),
             "formula": self.policy.formula_version,
             "tally": write_tally(self.tally),
         }
+        if self.context is None or self.statistics is None:
+            return plain
+        return {**plain, "context": self.context.to_data(), "statistics": write_statistics(self.statistics)}
 
 
 def replay(events: Sequence[Event]) -> State:
@@ -171,6 +283,7 @@ def replay(events: Sequence[Event]) -> State:
     start = events[0] if events else None
     if not isinstance(start, Start) or start.number != 1:
         raise InvalidLog("events", start, "the start of the experiment as event 1")
-    first, tally = start.configuration(), Tally.empty(len(start.arms))
-    state = State(**vars(first), number=1, administrative=1, policy=policy(start.policy), tally=tally)
+    first, made = start.configuration(), policy(start.policy)
+    tally, statistics = first.empty_tally(), first.empty_statistics()
+    state = State(**vars(first), number=1, administrative=1, policy=made, tally=tally, statistics=statistics)
     return state.after(events[1:])

@@ -18,14 +18,15 @@ from maillard.decisions.audit import Audit, Score, Verdict
 from maillard.decisions.chain_process import ChainResult, check_log_chain, started_chain_process
 from maillard.decisions.chain_verification import ChainReport, check_anchor, refuse_pruned_meanwhile
 from maillard.decisions.columns import columns_of
+from maillard.decisions.context_verification import context_problem, row_problem
 from maillard.decisions.decision import Decision
-from maillard.decisions.events import AdministrativeEvent, Event, Reset, Restore, Simulate
+from maillard.decisions.events import Event, Simulate
 from maillard.decisions.log import MALFORMED, DecisionLog, apply_events
 from maillard.decisions.log_arrays import LogArrays
 from maillard.decisions.log_locations import redact
 from maillard.decisions.opening import read_log
 from maillard.decisions.pipeline_audit import PipelineAudit
-from maillard.decisions.reward_verification import reward_problems
+from maillard.decisions.reward_verification import epoch_ends, reward_problems
 from maillard.decisions.screening import NotScreened, Screening
 from maillard.decisions.state import State
 from maillard.decisions.stores.bulk_columns import OddRows
@@ -38,7 +39,7 @@ _MAX_LISTED_PROBLEMS = 20
 # The fields that a repeated decision (sticky assignment) has in common with the original.
 _REPEATED_FIELDS = (
     "unit", "epoch", "arm", "eligible", "log_probabilities", "log_probability", "policy_version",
-    "formula_version", "cold",
+    "formula_version", "cold", "encoded", "feature_version",
 )  # fmt: skip
 
 
@@ -83,6 +84,8 @@ class Verification:
     "What the hash chain says; None if the log is not in a store."
     verified_before: int = 0
     "Those decisions that an earlier verification has checked, which saved a checkpoint."
+    erased_contexts: int = 0
+    "Decisions whose context was erased, so that only its encoded form could be checked."
     audit_verdict: Verdict = "not enough data"
     "Whether the choices agree with the logged probabilities."
 
@@ -267,7 +270,7 @@ def _screen_rows(log: DecisionLog, parts: Iterable[LogArrays], found: Verificati
 
 def _screen_store(log: DecisionLog, found: Verification, audit: Audit) -> bool:
     """Screen a log in a store that has bulk reads; return False if it must be checked row by row."""
-    if log.read_chain is None or log.reward is None or log.pruned is not None:
+    if log.read_chain is None or log.reward is None or log.pruned is not None or log.uses_contexts:
         return False
     try:
         with log.read_chain() as transaction:
@@ -276,11 +279,6 @@ def _screen_store(log: DecisionLog, found: Verification, audit: Audit) -> bool:
     except (NotScreened, OddRows, MaillardError):
         return False
     return True
-
-
-def epoch_ends(events: Iterable[AdministrativeEvent]) -> dict[int, int]:
-    """The event that ended each epoch, except the last epoch."""
-    return dict(enumerate((each.number for each in events if isinstance(each, Reset | Restore)), 1))
 
 
 class RowChecker:
@@ -307,8 +305,11 @@ class RowChecker:
             self.origins[decision.id] = decision
         try:
             self.check_rewards(row)
-            if what := _contradiction(decision, state) or self._recompute(decision, state):
-                self.found.add_problem(decision.id, what)
+            problem = _contradiction(decision, state) or self._recompute(decision, state)
+            if problem := problem or context_problem(decision, state):
+                self.found.add_problem(decision.id, problem)
+            elif decision.encoded is not None and decision.context is None and decision.actions is None:
+                self.found.erased_contexts += 1
         except (*MALFORMED, MaillardError) as error:
             self.found.add_problem(decision.id, f"cannot be checked in state {state.number}: {error!r}")
 
@@ -316,6 +317,8 @@ class RowChecker:
         """Check that the reward events of a decision agree with the rewards that were applied."""
         for problem in reward_problems(row, self.rule, self.epoch_ends.get(row.decision.epoch)):
             self.found.add_problem(row.decision.id, problem)
+        if other := row_problem(row):
+            self.found.add_problem(row.decision.id, other)
 
     def _recompute(self, decision: Decision, state: State) -> str | None:
         """Recompute the probabilities of a decision; return the problem with the logged ones."""
@@ -324,10 +327,18 @@ class RowChecker:
             reason = f"formula version {version} of {policy.name} is not the installed one"
             self.found.not_recomputed[reason] += 1
             return None
-        eligible = frozenset(decision.eligible)
-        if state.choice_distribution(eligible).log_probabilities != decision.log_probabilities:  # rare
+        eligible, encoded = decision.eligible, decision.encoded
+        again = (
+            state.choice_distribution(frozenset(eligible))
+            if state.context is None
+            else state.choice_from(eligible, encoded)
+        )
+        cold = again.cold[eligible.index(decision.arm)]
+        if cold != decision.cold:  # with contexts; otherwise it was compared before
+            return f"cold is {decision.cold!r}, but was {cold!r} in state {state.number}"
+        if again.log_probabilities != decision.log_probabilities:  # rare
             logged = np.array(decision.log_probabilities)
-            whole = state.distribution(eligible)
+            whole = state.distribution(eligible, encoded)
             exact, finite = whole.log_probabilities, np.isfinite(whole.log_probabilities)
             scale = np.where(finite, np.maximum(1.0, np.abs(exact)), 1.0)
             with np.errstate(invalid="ignore"):
@@ -369,18 +380,19 @@ def _contradiction(decision: Decision, state: State) -> str | None:
     if state.paused:
         return f"chosen in state {number}, in which the experiment was paused"
     allowed = set(eligible)
-    if tuple(arm for arm in state.active_arms if arm in allowed) != eligible:
+    if not state.dynamic and tuple(arm for arm in state.active_arms if arm in allowed) != eligible:
         names = reprlib.repr(list(eligible))
         return f"eligible arms {names} are not active arms of state {number}, in their order"
     if decision.arm not in allowed or len(logs) != len(eligible):
         names = reprlib.repr(list(eligible))
         return f"arm {decision.arm!r} and {len(logs)} log probabilities do not fit the eligible arms {names}"
-    cold = not state.tally.pulls[state.arms.index(decision.arm)]
+    cold = decision.cold if state.context else not state.tally.pulls[state.arms.index(decision.arm)]
     for name, logged, exact in (
         ("epoch", decision.epoch, state.epoch),
         ("policy_version", decision.policy_version, state.policy_version),
         ("log_probability", decision.log_probability, logs[eligible.index(decision.arm)]),
         ("cold", decision.cold, cold),
+        ("feature_version", decision.feature_version, state.feature_version),
     ):
         if logged != exact:
             return f"{name} is {logged!r}, but was {exact!r} in state {number}"

@@ -13,9 +13,9 @@ import msgspec
 from msgspec import Raw
 
 from maillard.decisions import Bandit, Reward, ledger
+from maillard.decisions.actors import acting_as
 from maillard.decisions.call_arguments import Request
 from maillard.decisions.decision import Decision, Outcome, RewardEvent
-from maillard.decisions.events import acting_as
 from maillard.decisions.group_commit import AsyncGroupCommit
 from maillard.decisions.identifiers import check_name
 from maillard.decisions.outcomes import Outcomes, read_outcomes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
@@ -22,6 +22,8 @@ ExperimentName = Annotated[
 ]
 PolicySpec = Annotated[str, Meta(min_length=1, max_length=2_000, pattern=_NO_NUL, examples=["ms+:booster=8"])]
 ArmNames = Annotated[list[Name], Meta(min_length=1, max_length=MAX_ITEMS)]
+Attributes = dict[str, str | int | float | bool | None]
+ArmAttributes = Annotated[dict[Name, Attributes], Meta(min_length=1, max_length=MAX_ITEMS)]
 DECISION_ID = "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-7[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}$"
 DecisionId = Annotated[str, Meta(pattern=DECISION_ID + r"(?!\n)", description="A UUID of version 7.")]
 UtcTime = Annotated[datetime, Meta(tz=True)]
@@ -61,16 +63,36 @@ class Reward(_Request):
         return cls(**{name: getattr(rule, name) for name in cls.__struct_fields__})
 
 
+class FeatureDeclaration(_Request):
+    """How attributes become the numbers of a linear model, as `Features.to_json` writes it."""
+
+    features: Annotated[list[dict[str, Any]], Meta(max_length=MAX_ITEMS)]
+    "Each with `name`, `type` (number, flag, category or hashed) and the options of the type."
+    crosses: Annotated[list[list[Name]], Meta(max_length=MAX_ITEMS)] = []
+    "Pairs of features whose columns are multiplied."
+    intercept: bool = True
+    rest: dict[str, Any] | None = None
+    "How undeclared keys are hashed; null if they are refused."
+    version: Literal[1] = 1
+
+
 class NewExperiment(_Request):
     """The configuration of a new experiment."""
 
     experiment: ExperimentName
-    arms: ArmNames
+    arms: Annotated[list[Name], Meta(max_length=MAX_ITEMS)] | ArmAttributes
+    "Names; or names with attributes, for a shared model. Without any, a shared model needs actions."
     policy: PolicySpec | None = None
     "By default kl-ms+:floor=0.1 for rewards from 0 to 1, and ms+:floor=0.1 for other ranges."
     reward: Reward = field(default_factory=Reward)
     sticky: bool = False
     "Whether a unit keeps the arm of its first decision."
+    features: FeatureDeclaration | None = None
+    "Makes choices depend on the context, with a linear policy (by default lin-ms:floor=0.1)."
+    model: Literal["disjoint", "shared"] | None = None
+    "One linear model for each arm (disjoint, the default), or one for all arms."
+    segments: Annotated[list[Name], Meta(min_length=1, max_length=20)] | None = None
+    "Keys of the context: one tally for each combination of their values."
 
 
 class PolicyChange(_Request):
@@ -83,6 +105,8 @@ class NewArm(_Request):
     """An arm to add, or a retired arm to use again."""
 
     arm: Name
+    features: Attributes | None = None
+    "The attributes of the arm, if all arms share one model."
 
 
 class UnitToErase(_Request):
@@ -96,6 +120,10 @@ class DecisionRequest(_Request):
 
     unit: Name | None = None
     eligible: ArmNames | None = None
+    context: Attributes | None = None
+    "What is known about the decision: names with text, numbers, flags or null."
+    actions: ArmAttributes | None = None
+    "The arms of this decision with their attributes, if the experiment has no fixed arms."
 
 
 class DecisionBatchEntry(DecisionRequest):

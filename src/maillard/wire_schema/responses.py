@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
 from maillard.wire_schema.requests import Reward, UtcTime
 
+NO_CONTEXT = Raw(b"null")
 Status = Literal["running", "paused", "archived"]
 Outcome = Literal["applied", "revised", "unchanged", "waiting", "old epoch", "duplicate", "parked", "late"]
 
@@ -95,6 +96,14 @@ class ExperimentConfiguration(_Response):
     created_at: UtcTime
     hints: list[str] = []
     "Advice on the configuration, in words."
+    features: dict[str, Any] | None = None
+    "How contexts become numbers; null if choices do not depend on features."
+    model: Literal["disjoint", "shared"] | None = None
+    feature_version: int = 0
+    attributes: dict[str, dict[str, Any]] | None = None
+    "The attributes of each arm, if a shared model has fixed arms."
+    segments: list[str] | None = None
+    "The keys of the context that have tallies for their values; null without segments."
 
 
 class ExperimentList(_Response):
@@ -135,6 +144,16 @@ class Decision(_Response):
     "The place of the decision in a call that made several."
     expires_at: UtcTime | None
     "When the reward window of the decision closes."
+    context: Annotated[Raw, Meta(extra_json_schema={"type": ["object", "null"]})] = field(
+        default_factory=lambda: NO_CONTEXT
+    )
+    "The context of the request; null without one, or after the unit was erased."
+    actions: Annotated[Raw, Meta(extra_json_schema={"type": ["object", "null"]})] = field(
+        default_factory=lambda: NO_CONTEXT
+    )
+    "The arms with their attributes, if the experiment has no fixed arms."
+    feature_version: int = 0
+    "1 for the first features of the experiment; 0 without features."
 
 
 class DecisionBatchResult(_Response, omit_defaults=True):
@@ -193,8 +212,8 @@ class ArmState(_Response):
     "The mean of the final rewards."
     lower: float | None
     upper: float | None
-    probability: float
-    "The probability that the next decision, among all arms, chooses this arm."
+    probability: float | None
+    "The probability that the next decision, among all arms, chooses this arm; null if contexts matter."
     log_probability: float | None
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 from maillard.decisions.columns import MAX_BATCH_ROWS, MAX_BATCH_VALUES
 from maillard.decisions.files.column_batches import column_batches
 from maillard.decisions.files.metadata import read_header, write_header
-from maillard.decisions.files.row_codec import APPLIED, COLUMNS, REWARDS, values_of
+from maillard.decisions.files.row_codec import APPLIED, COLUMNS, LATER_COLUMNS, REWARDS, values_of
 from maillard.decisions.files.table_logs import (
     Table,
     context_columns,
@@ -50,7 +50,8 @@ def column_types(*, plain: bool = False) -> dict[str, Any]:
     """Return the Arrow type of each column. Times are integers if `plain`, else timestamps."""
     pa = pyarrow()
     types = {
-        "string": pa.string(),
+        **dict.fromkeys(("string", "text", "encoded"), pa.string()),
+        "version": pa.int64(),
         "integer": pa.int64(),
         "float": pa.float64(),
         "boolean": pa.bool_(),
@@ -210,10 +211,22 @@ def records_of(batches: Iterable[Any], source: str, number: str | None = None) -
     pa = pyarrow()
     try:
         for batch in batches:
-            known = [name for name in batch.schema.names if name in COLUMNS]
+            known = [name for name in batch.schema.names if name in COLUMNS and _is_ours(batch, name)]
             columns = {name: cast(batch, name, source) for name in known}
             if number is not None:
                 columns.setdefault(number, batch.column(number))
             yield from pa.RecordBatch.from_pydict(columns).to_pylist()
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise InvalidValue(source, str(error), "a readable table") from None
+
+
+def _is_ours(batch: Any, name: str) -> bool:
+    """Whether a column may be one of ours. Tables of other programs may have contexts in other forms."""
+    types, kind = pyarrow().types, batch.schema.field(name).type
+    if name not in LATER_COLUMNS:
+        return True
+    if name == "feature_version":
+        return bool(types.is_integer(kind) or types.is_null(kind))
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_null(kind))

@@ -78,6 +78,9 @@ def batch_of(log: DecisionLog, part: RawRows, vectors: VectorTable, vector: Ints
     probability = np.fromiter(map(math.exp, logs.tolist()), np.float64, n)
     columns = {
         **{name: decisions[name] for name in schema.names if name in decisions},
+        # The reader refuses decisions with contexts.
+        **dict.fromkeys(("context", "actions", "encoded"), pa.nulls(n)),
+        "feature_version": np.zeros(n, np.int64),
         "experiment": pa.repeat(log.experiment, n),
         "probability": probability,
         "eligible": eligible,

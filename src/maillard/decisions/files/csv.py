@@ -155,7 +155,8 @@ def _read_structs(types: Mapping[str, str]) -> Callable[[str], list[dict[str, An
 
 _TRUTH = {"true": True, "false": False}
 _CONVERSIONS: dict[str, tuple[Callable[[Any], str], Callable[[str], Any]]] = {
-    "string": (str, str),
+    **dict.fromkeys(("string", "text", "encoded"), (str, str)),
+    "version": (str, int),
     "integer": (str, int),
     "float": (repr, float),
     "boolean": (_json, lambda value: _TRUTH[value.lower()]),

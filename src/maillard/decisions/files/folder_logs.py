@@ -19,7 +19,7 @@ from maillard.decisions.files.arrow import pyarrow
 from maillard.decisions.files.export_folders import ExportedFile, Manifest
 from maillard.decisions.files.increments import changes_since, opened_store
 from maillard.decisions.files.metadata import Header
-from maillard.decisions.files.row_codec import COLUMNS
+from maillard.decisions.files.row_codec import COLUMNS, LATER_COLUMNS
 from maillard.decisions.log import DecisionLog, select_experiment
 from maillard.errors import InvalidLog, MaillardError
 
@@ -27,7 +27,7 @@ _MEMORY = "1GB"  # for DuckDB, which sorts the rest on disk
 # {closed} and {reward} differ from what was true when the row was exported: windows have closed since.
 _MERGED = """
 SELECT {columns}
-FROM read_parquet($paths, filename = true) rows
+FROM read_parquet($paths, filename = true, union_by_name = true) rows
 JOIN files ON files.path = rows.filename
 {last}
 ORDER BY state, id
@@ -104,6 +104,8 @@ def _merge(files: Sequence[tuple[Path, int]], header: Header, path: Path) -> Non
     derived = {"closed": closed, "reward": "reward"}
     if rule.default is not None:
         derived["reward"] = f"CASE WHEN reward IS NULL AND {closed} THEN $default ELSE reward END"
+    exported = {name for each, _ in files for name in pa.parquet.read_schema(each).names}
+    derived |= dict.fromkeys(LATER_COLUMNS - exported, "NULL")  # an earlier version wrote these files
     columns = ", ".join(f"{derived[name]} AS {name}" if name in derived else name for name in COLUMNS)
     several = len({increment for _, increment in files}) > 1
     query = _MERGED.format(columns=columns, last=_LAST_VERSIONS if several else "")

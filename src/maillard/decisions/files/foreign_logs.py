@@ -25,11 +25,13 @@ _DEFAULTS = {
     "arm": None, "time": 0, "unit": None, "policy_version": 0, "formula_version": 0, "epoch": 0,
     "cold": False, "idempotency_key": None, "position": 0, "origin": None,
 }  # fmt: skip
+# Without events, nobody knows which features were encoded.
+_UNKNOWN = {"encoded", "feature_version"}
 
 
 def foreign_row(values: Mapping[str, Any], place: int, arms: Sequence[str] = ()) -> Row:
     """Make a row from plain values. `place` is its index; `arms` are eligible by default."""
-    given = {name: value for name, value in values.items() if value is not None}
+    given = {name: value for name, value in values.items() if value is not None and name not in _UNKNOWN}
     known = {"state": place, "eligible": list(arms), **_DEFAULTS, **given}
     known["log_probability"] = log = _chosen_log_probability(given)
     if "log_probabilities" not in given:

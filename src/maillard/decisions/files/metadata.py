@@ -19,7 +19,7 @@ from maillard.decisions.stores.contract import Parked
 from maillard.decisions.timestamps import from_microseconds, to_microseconds
 from maillard.errors import InvalidLog, InvalidValue, MaillardError
 
-SCHEMA = 2
+SCHEMA = 3
 _PARKED = {
     "decision": "id", "event": "string", "value": "float", "at": "time", "arrived": "time", "expires": "time",
 }  # fmt: skip
@@ -27,7 +27,7 @@ _PARKED = {
 
 _UPDATE = {
     "number": "integer", "kind": "string", "time": "time", "decision": "id", "arm": "string",
-    "value": "float", "previous": "float",
+    "value": "float", "previous": "float", "row": "text",
 }  # fmt: skip
 
 
@@ -114,7 +114,9 @@ def read_header(content: str | bytes | None, where: str) -> Header | None:
 
 def _pruned(data: Mapping[str, Any]) -> PrunedPart:
     plain, checks = fields_of(FROM_JSON, _UPDATE, "updates: "), fields_of(CHECKS, _UPDATE, "updates: ")
-    updates = [convert_values(checks, convert_values(plain, each)) for each in data["updates"]]
+    updates = [
+        convert_values(checks, convert_values(plain, {"row": None, **each})) for each in data["updates"]
+    ]
     if any(each["kind"] not in UPDATE_KINDS for each in updates):
         raise InvalidValue("updates: kind", None, "one of " + ", ".join(UPDATE_KINDS))
     return PrunedPart(State.read(json.dumps(data["state"])), tuple(TallyUpdate(**each) for each in updates))

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE, Decision, RewardEvent
+from maillard.decisions.encoded_contexts import encoded_text, read_encoded_text, row_of_chosen_arm
 from maillard.decisions.events import UPDATE_KINDS, TallyUpdate
 from maillard.decisions.identifiers import check_id, check_name
 from maillard.decisions.log import DecisionLog
@@ -29,17 +30,22 @@ COLUMNS = {
     "policy": "string", "policy_version": "integer", "formula_version": "integer", "state": "integer",
     "epoch": "integer", "cold": "boolean", "idempotency_key": "string", "position": "integer",
     "origin": "string", "reward": "float", "closed": "boolean", "rewards": "rewards", "applied": "applied",
+    "context": "text", "actions": "text", "encoded": "encoded", "feature_version": "version",
 }  # fmt: skip
 CONTEXT = "context"  # a column of JSON texts, structs or encoded rows: what was known about the visitor
 REWARDS = {"event": "string", "value": "float", "at": "time", "arrived": "time", "late": "boolean"}
 APPLIED = {"number": "integer", "kind": "string", "value": "float", "previous": "float", "time": "time"}
 # The columns that are read back. The others are derived from these and the events, and written for other
 # readers.
-NEEDED = COLUMNS.keys() - {"experiment", "probability", "policy", "reward", "closed"}
+LATER_COLUMNS = frozenset({"context", "actions", "encoded", "feature_version"})
+"The columns that files of earlier versions do not have."
+NEEDED = COLUMNS.keys() - {"experiment", "probability", "policy", "reward", "closed"} - LATER_COLUMNS
 
-_OPTIONAL = {"unit", "idempotency_key", "origin", "previous", "expires"}
+_OPTIONAL = {"unit", "idempotency_key", "origin", "previous", "expires", "row"}
 # The columns of a decision whose values are checked by their types alone.
-_CHECKED_TOGETHER = {"id", "experiment", "arm", "log_probability", "eligible", "log_probabilities"}
+_CHECKED_TOGETHER = {
+    "id", "experiment", "arm", "log_probability", "eligible", "log_probabilities", *LATER_COLUMNS
+}  # fmt: skip
 _PLAIN_COLUMNS = {name: COLUMNS[name] for name in Decision._fields if name not in _CHECKED_TOGETHER}
 Converter = Callable[[str, Any], Any]  # receives the name of a field and its value
 
@@ -97,7 +103,7 @@ def values_of(log: DecisionLog, row: Row) -> tuple[Any, ...]:
         d.id, d.experiment, d.time, d.unit, d.arm, d.probability, d.log_probability, d.eligible,
         d.log_probabilities, log.policies.get(d.policy_version), d.policy_version, d.formula_version, d.state,
         d.epoch, d.cold, d.idempotency_key, d.position, d.origin, log.reward_of(row), log.is_closed(d),
-        rewards, applied,
+        rewards, applied, d.context, d.actions, encoded_text(d.encoded), d.feature_version,
     )  # fmt: skip
 
 
@@ -136,7 +142,9 @@ def row_of(experiment: str, values: Values, _place: int) -> Row:
         RewardEvent(decision.id, **convert_values(_REWARD_FIELDS, each))
         for each in _items(values["rewards"] or [], "rewards")
     ]
-    applied = [_applied_event(each, decision) for each in _items(values["applied"] or [], "applied")]
+    updates = _items(values["applied"] or [], "applied")
+    features = row_of_chosen_arm(decision) if updates else None
+    applied = [_applied_event(each, decision, features) for each in updates]
     return Row(decision, tuple(rewards), tuple(applied))
 
 
@@ -158,17 +166,35 @@ def make_decision(values: Values, identifier: str, experiment: str) -> Decision:
         log_probabilities=tuple(map(_log, logs)),
         log_probability=log,
         **convert_values(_DECISION_FIELDS, values),
+        **_context_fields(values),
     )
 
 
-def _applied_event(each: Values, decision: Decision) -> TallyUpdate:
+def _context_fields(values: Values) -> dict[str, Any]:
+    """The fields of a decision that files of earlier versions do not have."""
+    texts = {name: values.get(name) for name in ("context", "actions", "encoded")}
+    version = values.get("feature_version")
+    if version is None and not any(texts.values()):
+        return {}
+    for name, text in texts.items():
+        if text is not None and not isinstance(text, str):
+            raise InvalidValue(name, text, "text")
+    encoded, number = texts["encoded"], 0 if version is None else version
+    return {
+        **texts,
+        "encoded": None if encoded is None else read_encoded_text(encoded),
+        "feature_version": CHECKS["integer"]("feature_version", number),
+    }
+
+
+def _applied_event(each: Values, decision: Decision, row: str | None) -> TallyUpdate:
     values = convert_values(_APPLIED_FIELDS, each)
     number, kind, revises = values["number"], values["kind"], values["previous"] is not None
     if number <= decision.state:
         raise InvalidValue("applied: number", number, f"more than {decision.state}, the decision's state")
     if kind not in UPDATE_KINDS or revises != (kind == "revision"):
         raise InvalidValue("applied: kind", kind, "reward or default, or revision with its previous value")
-    return TallyUpdate(decision=decision.id, arm=decision.arm, **values)
+    return TallyUpdate(decision=decision.id, arm=decision.arm, row=row, **values)
 
 
 def _names(value: object) -> tuple[str, ...]:

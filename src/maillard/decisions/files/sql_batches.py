@@ -22,14 +22,12 @@ from maillard.decisions.stores.bulk_vectors import VectorTable, decode
 from maillard.decisions.stores.native_reads import packed_reader
 from maillard.decisions.stores.raw_rows import RawRows, moved
 from maillard.decisions.stores.sql import SQLTransaction
-from maillard.decisions.stores.sql_rows import EVENT
+from maillard.decisions.stores.sql_rows import DECISION, EVENT
 from maillard.decisions.stores.vectors import read_arms
 
 # The columns of `sql_rows.DECISION` and `sql_rows.EVENT`, in their order.
-_DECISION_TYPES = {name: kind for name, kind in DECISION_TYPES.items() if name != "variant"} | {
-    "names": "text",
-    "data": "bytes",
-}
+_KINDS = {**DECISION_TYPES, "names": "text", "data": "bytes"}
+_DECISION_TYPES = {name: _KINDS[name] for name in (each.split(".")[1] for each in DECISION.split(", "))}
 _EVENT_TYPES = {name: UPDATE_TYPES[name] for name in EVENT.split(", ")}
 
 

@@ -39,6 +39,8 @@ DECISION_TYPES = {
     "eligible": "empty", "log_probabilities": "empty", "policy_version": "whole", "formula_version": "whole",
     "state": "whole", "epoch": "whole", "cold": "truth", "idempotency_key": "text?", "position": "whole",
     "origin": "text?", "seal": "bytes?", "variant": "any whole",
+    # Decisions with contexts are read row by row.
+    "context": "null", "actions": "null", "encoded": "null", "feature_version": "null",
 }  # fmt: skip
 REWARD_TYPES = {
     "decision": "text", "event": "text", "value": "real", "at": "time", "arrived": "time", "late": "truth",
@@ -49,7 +51,10 @@ UPDATE_TYPES = {
 }  # fmt: skip
 _ORDERS = {"decisions": "id", "rewards": "decision, event"}
 # Columns that `verify` only checks. An export needs them, too.
-UNUSED = frozenset({"unit", "eligible", "log_probabilities", "idempotency_key", "position", "seal"})
+UNUSED = frozenset({
+    "unit", "eligible", "log_probabilities", "idempotency_key", "position", "seal", "context", "actions",
+    "encoded", "feature_version",
+})  # fmt: skip
 
 
 class BulkReader:

@@ -32,6 +32,8 @@ class DecisionSummary(NamedTuple):
     arm: str
     epoch: int
     time: int
+    encoded: bytes | None = None
+    "What the distribution was computed from, if the experiment uses contexts."
 
 
 class Parked(NamedTuple):
@@ -147,7 +149,7 @@ class Transaction(Protocol):
         """Save a state, so that opening the log need not replay all events."""
 
     def decision_summaries(self, ids: Iterable[str]) -> dict[str, DecisionSummary]:
-        """The arm, epoch and time of each of these decisions that exists."""
+        """The arm, epoch, time and encoded context of each of these decisions that exists."""
 
     def decisions(self, ids: Iterable[str]) -> dict[str, Decision]:
         """Those of these decisions that exist, by id."""
@@ -231,7 +233,10 @@ class Transaction(Protocol):
         """The number of reward events of decisions. If there are not more than expected: any such number."""
 
     def erase_unit(self, unit: str, token: str) -> int:
-        """Replace a unit's name and its idempotency keys by a token; return the number of changed rows."""
+        """Replace a unit's name and idempotency keys by a token, and remove its contexts.
+
+        Return the number of changed rows.
+        """
 
     def write_link(self) -> None:
         """Add a link for the rows added so far. The end of a transaction does this for the rest."""

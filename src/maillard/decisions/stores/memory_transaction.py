@@ -108,7 +108,7 @@ class MemoryTransaction:
 
     def decision_summaries(self, ids: Iterable[str]) -> dict[str, DecisionSummary]:
         found = self.decisions(ids)
-        return {key: DecisionSummary(row.arm, row.epoch, row.time) for key, row in found.items()}
+        return {key: DecisionSummary(row.arm, row.epoch, row.time, row.encoded) for key, row in found.items()}
 
     def decisions(self, ids: Iterable[str]) -> dict[str, Decision]:
         return {key: self._data.decisions[key] for key in ids if key in self._data.decisions}
@@ -258,12 +258,14 @@ class MemoryTransaction:
         for row in rows:
             key = row.idempotency_key
             seal = self._data.seals.get(row.id)
-            self._data.seals[row.id] = None if seal is None else chain.commitment(seal, unit, key)
+            self._data.seals[row.id] = None if seal is None else chain.commitment_of(row, seal)
             if key is not None:
                 self._data.keys.pop(key, None)
                 key = f"{token}:{row.id}"
                 self._data.keys[key] = [row.id]
-            self._data.decisions[row.id] = row._replace(unit=token, idempotency_key=key)
+            self._data.decisions[row.id] = row._replace(
+                unit=token, idempotency_key=key, context=None, actions=None
+            )
         for epoch, name in [place for place in self._data.assigned if place[1] == unit]:
             self._data.assigned[epoch, token] = self._data.assigned.pop((epoch, name))
         return len(rows)

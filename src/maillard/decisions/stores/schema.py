@@ -139,7 +139,15 @@ ALTER TABLE decisions ADD COLUMN variant {whole};
 ALTER TABLE decisions ADD COLUMN seal {bytes};
 """
 
-MIGRATIONS: tuple[str, ...] = (_FIRST, _DOCUMENTS, _CHAIN)
+# Contexts: as the caller gave them, and in the encoded form that distributions were computed from.
+_CONTEXTS = """
+ALTER TABLE decisions ADD COLUMN context TEXT;
+ALTER TABLE decisions ADD COLUMN actions TEXT;
+ALTER TABLE decisions ADD COLUMN encoded {bytes};
+ALTER TABLE decisions ADD COLUMN feature_version {whole};
+"""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _DOCUMENTS, _CHAIN, _CONTEXTS)
 
 
 # A read-only connection cannot migrate an older log. Temporary tables and views give it what is missing.
@@ -148,13 +156,17 @@ CREATE TEMP TABLE arm_lists (experiment, arms, names);
 CREATE TEMP TABLE vectors (experiment, state, variant, arms, data);
 CREATE TEMP TABLE links (sequence, experiment, number, hash, time, first_event, events, decisions, rewards);
 CREATE TEMP TABLE chains (experiment, number, hash);
-CREATE TEMP VIEW decisions AS SELECT *, NULL AS variant, NULL AS seal FROM main.decisions
+CREATE TEMP VIEW decisions AS SELECT *, NULL AS variant, NULL AS seal, {contexts} FROM main.decisions
 """
+_NO_CONTEXTS = "NULL AS context, NULL AS actions, NULL AS encoded, NULL AS feature_version"
+_WITHOUT_CONTEXTS = "CREATE TEMP VIEW decisions AS SELECT *, {contexts} FROM main.decisions"
 
 
 def missing_tables(version: int) -> str:
     """The statements that let a read-only connection of SQLite read a log of an older version."""
-    return _WITHOUT_CHAIN if version < len(MIGRATIONS) else ""
+    if version == len(MIGRATIONS):
+        return ""
+    return (_WITHOUT_CHAIN if version < 3 else _WITHOUT_CONTEXTS).format(contexts=_NO_CONTEXTS)
 
 
 def check_version(version: int) -> int:

@@ -110,10 +110,10 @@ class SQLTransaction(PruningTransaction):
         self._execute_counted(sql, [self.experiment, number, state])
 
     def decision_summaries(self, ids: Iterable[str]) -> dict[str, DecisionSummary]:
-        sql = f"SELECT id, arm, epoch, time FROM decisions WHERE experiment = ? AND id {self.IN}"
+        sql = f"SELECT id, arm, epoch, time, encoded FROM decisions WHERE experiment = ? AND id {self.IN}"
         rows = self._fetch(sql, [self.experiment, self._list(ids)])
         for row in rows:
-            sql_rows.check_row("decisions", row[0], row, "text text whole time")
+            sql_rows.check_row("decisions", row[0], row, "text text whole time bytes?")
         return {key: DecisionSummary(*rest) for key, *rest in rows}
 
     def decisions(self, ids: Iterable[str]) -> dict[str, Decision]:

@@ -133,12 +133,11 @@ class ChainTransaction(ABC):
             if len(rows) == 1:
                 records.append(chain.decision_record(row, seal, vector.digest))
                 continue
-            common = (place, row.arm, row.time, row.position, row.origin)
+            common = (place, row.arm, row.time, row.position, row.origin, row.encoded)
             part = parts.get(common)
             if part is None:
                 part = parts[common] = chain.common_part(row, vector.digest)
-            sealed = chain.commitment(seal, row.unit, row.idempotency_key)
-            records.append(chain.id_bytes(row.id) + sealed + part)
+            records.append(chain.id_bytes(row.id) + chain.commitment_of(row, seal) + part)
         if new:
             mine = self.experiment
             lists = {each.arms: (mine, each.arms, each.names) for each in new.values()}
@@ -173,16 +172,15 @@ class ChainTransaction(ABC):
 
     def erase_unit(self, unit: str, token: str) -> int:
         mine = [self.experiment, unit]
-        sql = "SELECT id, idempotency_key, seal FROM decisions WHERE experiment = ? AND unit = ?"
-        rows = self._fetch(sql, mine)
+        columns = "id, idempotency_key, seal, context, actions"
+        rows = self._fetch(f"SELECT {columns} FROM decisions WHERE experiment = ? AND unit = ?", mine)
         erased = [
             (token, None if key is None else f"{token}:{identifier}",
-             None if seal is None else chain.commitment(seal, unit, key), identifier)
-            for identifier, key, seal in rows
+             None if seal is None else chain.commitment(seal, unit, key, *context), identifier)
+            for identifier, key, seal, *context in rows
         ]  # fmt: skip
-        self._execute_many(
-            "UPDATE decisions SET unit = ?, idempotency_key = ?, seal = ? WHERE id = ?", erased
-        )
+        values = "unit = ?, idempotency_key = ?, seal = ?, context = NULL, actions = NULL"
+        self._execute_many(f"UPDATE decisions SET {values} WHERE id = ?", erased)
         self._execute_many(
             "UPDATE assignments SET unit = ? WHERE experiment = ? AND unit = ?", [[token, *mine]]
         )

@@ -27,13 +27,15 @@ _DECISION_COLUMNS = (
     "id, time, unit, arm, log_probability, eligible, log_probabilities, policy_version, formula_version, "
     "state, epoch, cold, idempotency_key, position, origin, seal"
 )
-DECISION = ", ".join(f"d.{column}" for column in _DECISION_COLUMNS.split(", ")) + ", l.names, v.data"
+_CONTEXT_COLUMNS = "context, actions, encoded, feature_version"
+DECISION = ", ".join(f"d.{column}" for column in _DECISION_COLUMNS.split(", ")) + ", l.names, v.data, "
+DECISION += ", ".join(f"d.{column}" for column in _CONTEXT_COLUMNS.split(", "))
 DECISIONS = (  # the tables of these columns
     "decisions d "
     "LEFT JOIN vectors v ON v.experiment = d.experiment AND v.state = d.state AND v.variant = d.variant "
     "LEFT JOIN arm_lists l ON l.experiment = v.experiment AND l.arms = v.arms"
 )
-NEW_DECISION = f"{_DECISION_COLUMNS}, variant"
+NEW_DECISION = f"{_DECISION_COLUMNS}, variant, {_CONTEXT_COLUMNS}"
 LINK = "number, hash, time, first_event, events, decisions, rewards"
 REWARD = "decision, event, value, at, arrived"  # the first fields of a RewardEvent
 
@@ -44,7 +46,7 @@ def write_event(event: AdministrativeEvent | TallyUpdate) -> tuple[Any, ...]:
         payload = payload_of(event)
         text = json.dumps(payload, ensure_ascii=False) if payload else None
         return event.number, event.kind, event.time, None, None, None, None, text
-    return (*event, None)
+    return tuple(event)
 
 
 def read_event(row: Sequence[Any]) -> AdministrativeEvent | TallyUpdate:
@@ -65,10 +67,9 @@ def read_administrative_event(row: Sequence[Any]) -> AdministrativeEvent:
 
 def read_update(row: Sequence[Any]) -> TallyUpdate:
     """The tally update of a row."""
-    *values, payload = check_row("events", row[0], row, "whole text time text text real real? text?")
-    update = TallyUpdate(*values)
+    update = TallyUpdate(*check_row("events", row[0], row, "whole text time text text real real? text?"))
     revises = update.previous is not None
-    if update.kind not in UPDATE_KINDS or revises != (update.kind == "revision") or payload is not None:
+    if update.kind not in UPDATE_KINDS or revises != (update.kind == "revision"):
         allowed = "reward or default, or revision with a previous value"
         raise InvalidLog(f"events, row {update.number}: kind", update.kind, allowed)
     return update
@@ -92,7 +93,8 @@ def write_decision(row: Decision, seal: bytes | None, vector: Vector) -> tuple[A
     return (
         row.id, row.time, row.unit, row.arm, row.log_probability, "", "", row.policy_version,
         row.formula_version, row.state, row.epoch, int(row.cold), row.idempotency_key, row.position,
-        row.origin, seal, vector.variant,
+        row.origin, seal, vector.variant, row.context, row.actions, row.encoded,
+        row.feature_version or None,
     )  # fmt: skip
 
 
@@ -100,7 +102,8 @@ def read_decision(row: Sequence[Any], experiment: str) -> Decision:
     """The decision of a row."""
     check_row("decisions", row[0], row, _DECISION_TYPES)
     identifier, time, unit, arm, log, eligible, logs, *rest = row
-    version, formula, state, epoch, cold, key, position, origin, _, names, data = rest
+    version, formula, state, epoch, cold, key, position, origin, _, names, data, *more = rest
+    context, actions, encoded, features = more
     try:
         if names is not None and data is not None and not eligible and not logs:
             arms, log_probabilities = read_vector(names, data)
@@ -115,7 +118,8 @@ def read_decision(row: Sequence[Any], experiment: str) -> Decision:
         raise InvalidLog(f"decisions, row {identifier}: arm", arm, allowed)
     return Decision(
         identifier, experiment, time, unit, arm, arms, log_probabilities, log,
-        version, formula, state, epoch, cold == 1, key, position, origin,
+        version, formula, state, epoch, cold == 1, key, position, origin, context,
+        actions, encoded, features or 0,
     )  # fmt: skip
 
 
@@ -138,7 +142,8 @@ def read_link(row: Sequence[Any]) -> Link:
 
 
 _DECISION_TYPES = (
-    "text time text? text log text text whole whole whole whole truth text? whole text? bytes? text? bytes?"
+    "text time text? text log text text whole whole whole whole truth text? whole text? bytes? text? bytes? "
+    "text? text? bytes? whole?"
 )
 _COLUMN_TYPES: dict[str, tuple[type, Any, Any]] = {
     "text": (str, None, None),

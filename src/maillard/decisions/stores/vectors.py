@@ -16,6 +16,7 @@ from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE
 from maillard.decisions.identifiers import check_name
 
 _MAX_RECENT = 256
+_MAX_LISTS = 10_000  # lists of arms that are known to be written; every decision may have its own
 _MIN_COMPRESSED = 512  # bytes; shorter data is stored as it is
 _COMPRESSION = 1  # the lowest level: more takes several times as long and saves little
 
@@ -43,7 +44,7 @@ class WrittenVectors:
 
     def __init__(self) -> None:
         self._lists: set[tuple[int, int]] = set()
-        self._latest: dict[int, tuple[int, frozenset[int]]] = {}
+        self._latest: dict[int, tuple[int, set[int]]] = {}
 
     def has_list(self, experiment: int, arms: int) -> bool:
         """Whether a list of arms was committed."""
@@ -56,12 +57,15 @@ class WrittenVectors:
 
     def add(self, experiment: int, vectors: Mapping[tuple[int, int], Vector]) -> None:
         """Note what was committed."""
+        if len(self._lists) > _MAX_LISTS:
+            self._lists.clear()
         for (state, variant), vector in vectors.items():
             self._lists.add((experiment, vector.arms))
-            last, variants = self._latest.get(experiment, (0, frozenset[int]()))
-            if state >= last and variant not in variants:
-                same = variants if state == last and len(variants) < _MAX_RECENT else frozenset[int]()
-                self._latest[experiment] = state, same | {variant}
+            last, variants = self._latest.get(experiment, (0, set[int]()))
+            if state == last and len(variants) < _MAX_RECENT:
+                variants.add(variant)
+            elif state >= last:
+                self._latest[experiment] = state, {variant}
 
 
 _recent: dict[int, tuple[tuple[str, ...], tuple[float, ...], Vector]] = {}

@@ -33,7 +33,13 @@ async def decide(context: RequestContext) -> HttpResponse:
     key = context.headers.get(b"idempotency-key")
     experiment = await context.experiment()
     try:
-        request = check_request(body.unit, body.eligible, None if key is None else _text(key))
+        request = check_request(
+            body.unit,
+            body.eligible,
+            None if key is None else _text(key),
+            context=body.context,
+            actions=body.actions,
+        )
         rows = await experiment.decide(request)
     except Conflict as error:
         raise HttpError(422, "key_reused", str(error), "Idempotency-Key") from None
@@ -57,16 +63,22 @@ def _text(header: bytes) -> str:
 async def decide_batch(context: RequestContext) -> HttpResponse:
     """Make several decisions, each with its own status."""
     experiment = await context.experiment()
-    size = sum(_PROBABILITY_SIZE + len(arm) for arm in experiment.bandit.state.arms)
-    count = len(context.body.decisions)
-    if size * count > _MAX_BATCH_RESPONSE:
+    arms, count = experiment.bandit.state.arms, len(context.body.decisions)
+    lists = [arms if entry.actions is None else tuple(entry.actions) for entry in context.body.decisions]
+    if sum(_PROBABILITY_SIZE + len(arm) for each in lists for arm in each) > _MAX_BATCH_RESPONSE:
         limit = _MAX_BATCH_RESPONSE >> 20
         message = f"The probabilities of {count} decisions exceed {limit} MiB; send smaller batches."
         raise HttpError(413, "too_large", message, "$.decisions")
 
     async def decide_one(index: int, entry: wire.DecisionBatchEntry) -> wire.DecisionBatchResult:
         try:
-            request = check_request(entry.unit, entry.eligible, entry.idempotency_key)
+            request = check_request(
+                entry.unit,
+                entry.eligible,
+                entry.idempotency_key,
+                context=entry.context,
+                actions=entry.actions,
+            )
             rows = await experiment.decide(request)
         except MaillardError as error:
             failure = http_error(error)
@@ -119,4 +131,12 @@ def _decision(service: Service, experiment: OpenExperiment, row: Decision, *, ma
         position=row.position,
         time=from_microseconds(row.time),
         expires_at=None if closes is None else from_microseconds(closes),
+        context=_raw(row.context),
+        actions=_raw(row.actions),
+        feature_version=row.feature_version,
     )
+
+
+def _raw(text: str | None) -> msgspec.Raw:
+    """A JSON text as it is stored."""
+    return wire.NO_CONTEXT if text is None else msgspec.Raw(text)

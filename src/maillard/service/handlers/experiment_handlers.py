@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
+from typing import Any
+
+import msgspec
 
 from maillard import wire_schema as wire
 from maillard.decisions.configuration import policy_hints
+from maillard.decisions.linear_contexts import LinearContexts
+from maillard.decisions.segment_contexts import SegmentContexts
 from maillard.decisions.state import State
 from maillard.decisions.timestamps import from_microseconds
+from maillard.feature_grid import MAX_DIMENSION
+from maillard.features import Features
 from maillard.service.experiment_registry import OpenExperiment
 from maillard.service.handlers.request_context import RequestContext, status_of
 from maillard.service.http_responses import HttpError, HttpResponse
@@ -29,9 +37,19 @@ async def create_experiment(context: RequestContext) -> HttpResponse:
         policy=new.policy,
         reward=new.reward.to_rule(),
         sticky=new.sticky,
+        **_context_arguments(new),
     )
     location = (b"location", f"/v1/experiments/{new.experiment}".encode())
     return _experiment_response(experiment, 201, location)
+
+
+def _context_arguments(new: wire.NewExperiment) -> dict[str, Any]:
+    """The arguments of a bandit that say how contexts are used; only those that are given."""
+    given: dict[str, Any] = {"model": new.model, "segments": new.segments}
+    if new.features is not None:
+        declared = msgspec.json.encode(new.features)
+        given["features"] = Features.from_json(declared, max_dimension=MAX_DIMENSION)
+    return {name: value for name, value in given.items() if value is not None}
 
 
 async def list_experiments(context: RequestContext) -> HttpResponse:
@@ -96,7 +114,7 @@ async def add_arm(context: RequestContext) -> HttpResponse:
     if len(experiment.bandit.state.arms) >= wire.MAX_ITEMS:
         message = f"An experiment has at most {wire.MAX_ITEMS} arms."
         raise HttpError(422, "invalid_value", message, "$.arm")
-    return await _change(context, "add_arm", context.body.arm, status=201)
+    return await _change(context, "add_arm", context.body.arm, status=201, features=context.body.features)
 
 
 async def retire_arm(context: RequestContext) -> HttpResponse:
@@ -104,11 +122,13 @@ async def retire_arm(context: RequestContext) -> HttpResponse:
     return await _change(context, "retire_arm", context.parameters["arm"])
 
 
-async def _change(context: RequestContext, verb: str, *arguments: str, status: int = 200) -> HttpResponse:
+async def _change(
+    context: RequestContext, verb: str, *arguments: str, status: int = 200, **more: Any
+) -> HttpResponse:
     experiment = await context.experiment()
     if context.expected == -1:
         raise HttpError(412, "stale", "If-Match is not a version of this experiment.", "If-Match")
-    change = partial(getattr(experiment.bandit, verb), *arguments, expected=context.expected)
+    change = partial(getattr(experiment.bandit, verb), *arguments, expected=context.expected, **more)
     await context.service.experiments.change(change, by=context.key_id)
     return _experiment_response(experiment, status)
 
@@ -134,7 +154,22 @@ def _configuration(experiment: OpenExperiment, state: State) -> wire.ExperimentC
         reward=wire.Reward.from_rule(state.reward),
         created_at=from_microseconds(experiment.created_at),
         hints=[*policy_hints(state), *([_SEEDED] if state.seeded else [])],
+        **_contexts(state),
     )
+
+
+def _contexts(state: State) -> dict[str, Any]:
+    """How an experiment uses contexts."""
+    rule = state.context
+    if isinstance(rule, LinearContexts):
+        fixed = rule.model == "shared" and not rule.dynamic
+        return {
+            "features": json.loads(rule.features.to_json()),
+            "model": rule.model,
+            "feature_version": state.feature_version,
+            "attributes": dict(rule.arms) if fixed else None,
+        }
+    return {"segments": list(rule.keys)} if isinstance(rule, SegmentContexts) else {}
 
 
 def _boolean(context: RequestContext, name: str) -> bool:

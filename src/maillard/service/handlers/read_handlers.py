@@ -38,7 +38,9 @@ async def read_state(context: RequestContext) -> HttpResponse:
     state, outcomes, distribution, bounds, refusal = await context.service.experiments.run(
         _read_experiment, experiment
     )
-    logs = dict(zip(distribution.arms, distribution.log_probabilities, strict=True))
+    logs: dict[str, float] | None = None
+    if distribution is not None:
+        logs = dict(zip(distribution.arms, distribution.log_probabilities, strict=True))
     pulls, sums = state.tally.pulls.tolist(), state.tally.sums.tolist()
     final, final_sums = outcomes.tally.pulls.tolist(), outcomes.tally.sums.tolist()
     arms = [
@@ -53,8 +55,8 @@ async def read_state(context: RequestContext) -> HttpResponse:
             mean=final_sums[index] / final[index] if final[index] else None,
             lower=bounds[index][0],
             upper=bounds[index][1],
-            probability=math.exp(logs.get(arm, -math.inf)),
-            log_probability=logs.get(arm, -math.inf),  # infinity is written as null
+            probability=None if logs is None else math.exp(logs.get(arm, -math.inf)),
+            log_probability=None if logs is None else logs.get(arm, -math.inf),  # infinity is written as null
         )
         for index, arm in enumerate(state.arms)
     ]
@@ -78,10 +80,14 @@ async def read_state(context: RequestContext) -> HttpResponse:
 
 def _read_experiment(
     experiment: OpenExperiment,
-) -> tuple[State, Outcomes, ChoiceDistribution, Bounds, str | None]:
-    """The state, outcomes, choice distribution and bounds of the means, read in one call of a thread."""
+) -> tuple[State, Outcomes, ChoiceDistribution | None, Bounds, str | None]:
+    """The state, outcomes, choice distribution and bounds of the means, read in one call of a thread.
+
+    There is no distribution if it depends on a context.
+    """
     state, outcomes = experiment.read_outcomes()
-    return state, outcomes, state.choice_distribution(), *_bounds(state.reward, outcomes)
+    distribution = state.choice_distribution() if state.context is None else None
+    return state, outcomes, distribution, *_bounds(state.reward, outcomes)
 
 
 def _bounds(rule: Reward, outcomes: Outcomes) -> tuple[Bounds, str | None]:
