@@ -181,7 +181,15 @@ class DecisionBatch:
         )
         return [
             sampled_decision(
-                next(self.ids), self.experiment, self.now, self.state, request, distribution, index, position, raw
+                next(self.ids),
+                self.experiment,
+                self.now,
+                self.state,
+                request,
+                distribution,
+                index,
+                position,
+                raw,
             )
             for position, (distribution, index, raw) in enumerate(zip(found, samples, each, strict=True))
         ]

@@ -13,6 +13,7 @@ import numpy as np
 
 from maillard.decisions.contexts import Contexts
 from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE
+from maillard.decisions.encoded_contexts import rows_for_all_arms
 from maillard.decisions.row_numbers import NumberedRow
 from maillard.errors import InvalidValue
 
@@ -64,6 +65,10 @@ class Columns:
     "How much the row's number exceeds that of the row before in a foreign table; None if it has none."
     contexts: Contexts | None = None
     "The contexts of the decisions; None if the log has none."
+    encoded: NDArray[np.object_] | None = None
+    "What each distribution was computed from, in binary form (`encoded_contexts`); None without contexts."
+    feature_version: Integers | None = None
+    "The version of the features that contexts were encoded with; None without contexts."
     predictions: Floats | None = None
     "The reward that a model predicts for each arm, n x K, from earlier rows only; None without a model."
 
@@ -169,7 +174,6 @@ def _columns_of_batch(log: DecisionLog, rows: Sequence[Row], place: dict[str, in
     rewards = [log.reward_of(row) for row in rows]
     units = [d.unit for d in decisions]
     steps = [row.step for row in rows if isinstance(row, NumberedRow) and row.step is not None]
-    texts = [row.context if isinstance(row, NumberedRow) else None for row in rows]
     unknown = np.isnan(logs).any(axis=1).all()
 
     def whole(values: Iterable[int]) -> Integers:
@@ -191,8 +195,34 @@ def _columns_of_batch(log: DecisionLog, rows: Sequence[Row], place: dict[str, in
         repeated=np.array([d.origin is not None for d in decisions]),
         late_reward=_late_rewards(log, rows),
         step=np.array(steps, np.int64) if len(steps) == n else None,
-        contexts=Contexts.of_texts(texts, where=f"{log.source}: context") if any(texts) else None,
+        **_contexts_of(log, rows),
     ).check(log.source)
+
+
+def _contexts_of(log: DecisionLog, rows: Sequence[Row]) -> dict[str, Any]:
+    """The contexts of decisions as fields of `Columns`; empty if no decision has one."""
+    decisions = [row.decision for row in rows]
+    texts = [
+        row.context if isinstance(row, NumberedRow) and row.context else row.decision.context for row in rows
+    ]
+    return context_fields(
+        Contexts.of_texts(texts, where=f"{log.source}: context") if any(texts) else None,
+        [d.encoded for d in decisions],
+        [d.feature_version for d in decisions],
+    )
+
+
+def context_fields(
+    contexts: Contexts | None, encoded: Sequence[bytes | None], versions: Sequence[int]
+) -> dict[str, Any]:
+    """The fields of `Columns` for these contexts and what they were encoded as."""
+    if not any(encoded):
+        return {"contexts": contexts}
+    contexts = Contexts.of_texts([None] * len(encoded)) if contexts is None else contexts
+    contexts.rows = rows_for_all_arms(encoded)
+    data = np.empty(len(encoded), np.object_)
+    data[:] = encoded
+    return {"contexts": contexts, "encoded": data, "feature_version": np.array(versions, np.int64)}
 
 
 def _late_rewards(log: DecisionLog, rows: Sequence[Row]) -> Floats | None:

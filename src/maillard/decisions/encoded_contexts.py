@@ -14,11 +14,12 @@ import base64
 import json
 import struct
 import zlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from maillard.array_types import Ints
+from maillard.array_types import Floats, Ints
 from maillard.decisions.decision import Decision
 from maillard.errors import InvalidValue
 from maillard.feature_grid import STEPS
@@ -122,6 +123,23 @@ def read_encoded_text(text: str) -> bytes:
         raise InvalidValue("encoded", text, _ALLOWED) from None
     decode(encoded)
     return encoded
+
+
+def rows_for_all_arms(encoded: Sequence[bytes | None]) -> Floats | None:
+    """The feature rows of many decisions as a matrix; None if some have one for each arm, or a segment.
+
+    Rows are shorter if features were appended later. The rest of them is 0, and so are missing rows.
+    """
+    place: dict[bytes | None, int] = {}
+    codes = [place.setdefault(each, len(place)) for each in encoded]
+    rows = [np.zeros(0, np.int64) if each is None else decode(each) for each in place]
+    if any(isinstance(row, tuple) or row.ndim != 1 for row in rows):
+        return None
+    table = np.zeros((len(rows), max(len(row) for row in rows)))
+    for line, row in zip(table, rows, strict=True):
+        line[: len(row)] = row
+    matrix: Floats = table[codes] / STEPS
+    return matrix
 
 
 def has_row_of_each_arm(encoded: bytes) -> bool:

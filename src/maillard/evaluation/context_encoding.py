@@ -15,7 +15,6 @@ import numpy as np
 
 from maillard.array_types import Floats
 from maillard.decisions.contexts import ContextColumn, Contexts, value_text
-from maillard.errors import InvalidLog
 from maillard.evaluation.evaluation_log import EvaluationLog
 from maillard.features import Features
 
@@ -31,18 +30,21 @@ def encoder_of(log: EvaluationLog, features: Features | Sequence[str] | None) ->
     if isinstance(features, Features):
         return partial(_declared, features), features.dimension
     if features is None and first.rows is not None:
-        return partial(_encoded, first.rows.shape[1], log.source), first.rows.shape[1] + 1
+        return partial(_encoded, first.rows.shape[1]), first.rows.shape[1] + 1
     keys = tuple(first.keys[:_MAX_KEYS]) if features is None else tuple(features)
     if features is not None:
         log.require_keys(keys)
     return _Categories(keys).encode, 1 + len(keys) * (_MAX_LEVELS + 1)
 
 
-def _encoded(width: int, source: str, contexts: Contexts) -> Floats:
-    rows = np.zeros((len(contexts), 0)) if contexts.rows is None else contexts.rows
-    if rows.shape[1] != width:
-        raise InvalidLog(f"{source}: encoded features", rows.shape[1], f"{width}, as in the first rows")
-    return np.hstack([np.ones((len(rows), 1)), rows])
+def _encoded(width: int, contexts: Contexts) -> Floats:
+    """The encoded rows after an intercept. Features that were appended after the first rows are left out."""
+    made = np.zeros((len(contexts), 1 + width))
+    made[:, 0] = 1.0
+    if contexts.rows is not None:
+        rows = contexts.rows[:, :width]
+        made[:, 1 : 1 + rows.shape[1]] = rows
+    return made
 
 
 def _declared(features: Features, contexts: Contexts) -> Floats:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,8 @@ import numpy as np
 from maillard.array_types import Bools, Floats, Ints
 from maillard.decisions.columns import Columns
 from maillard.decisions.contexts import Contexts, context_key
+from maillard.decisions.encoded_contexts import decode, encode, has_row_of_each_arm
+from maillard.decisions.state import State
 from maillard.errors import CannotAnswer, InvalidValue, UnknownName
 from maillard.evaluation.bound_targets import Target
 from maillard.evaluation.rules import Rule
@@ -32,12 +35,9 @@ Function = Callable[[dict[str, Any]], Any]
 
 
 def contexts_of(columns: Columns, source: str) -> Contexts:
-    """The contexts of some rows; an error if the log has none."""
+    """The contexts of some rows, all of them missing if there are none."""
     if columns.contexts is None:
-        raise CannotAnswer(
-            f"{source} has no contexts: a table needs a column `context`, or the names of the columns that "
-            "are its keys (context=[...], or --context)"
-        )
+        return Contexts(len(columns), where=source, known=np.zeros(len(columns), np.bool_))
     return columns.contexts
 
 
@@ -88,6 +88,7 @@ class FunctionTarget(ContextualTarget):
     @classmethod
     def of(cls, function: Function, log: EvaluationLog) -> FunctionTarget:
         """Call the function once for each distinct context of the log."""
+        log.require_contexts()
         table: dict[tuple[float, ...], int] = {}
         places: dict[str, int] = {}
         for columns in log.columns():
@@ -176,7 +177,12 @@ class FrozenTarget(ContextualTarget):
         """The policy of a bandit's log as it was after event `number`."""
         state = log.state_at(number)
         more: dict[str, Any] = {"active": state.active, "after": number, "name": f"frozen:{number}"}
-        return cls.of(state.policy, state.tally, state.arms, log.arms, **more)
+        if state.dynamic:
+            raise CannotAnswer(
+                f"{log.source}: frozen:{number} is not available, because the arms differ at every decision"
+            )
+        made = cls.of(state.policy, state.tally, state.arms, log.arms, **more)
+        return made if state.context is None else FrozenState(**vars(made), state=state)
 
     @property
     def summarises(self) -> bool:
@@ -231,6 +237,55 @@ class FrozenTarget(ContextualTarget):
             allowed = f"{self.tally.features} features, like those of the policy"
             raise InvalidValue(f"{source}: encoded features", rows.shape[1], allowed)
         return np.ascontiguousarray(rows)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FrozenState(FrozenTarget):
+    """The policy of an experiment that uses contexts, as it was after one of its events."""
+
+    state: State
+
+    def rows_of(self, columns: Columns, source: str) -> tuple[Floats, Ints]:
+        versions = columns.feature_version
+        if columns.encoded is None or versions is None:
+            raise CannotAnswer(f"{source}: {self.name} needs the encoded contexts of later decisions")
+        other = (columns.state >= self.after) & (versions != self.state.feature_version)
+        if other.any():
+            raise CannotAnswer(
+                f"{source}: the features changed after state {self.after:,}: row "
+                f"{columns.row[other.argmax()]:,} was encoded in another way. Name a later state."
+            )
+        shape = len(columns), self.probabilities.shape[1]
+        eligible = np.ones(shape, np.bool_) if columns.eligible is None else columns.eligible
+        able = np.zeros(shape, np.bool_)
+        able[:, self.places] = eligible[:, self.places] & self.active
+        place: dict[tuple[bytes, bytes | None], int] = {}
+        keys = zip(map(bytes, np.packbits(eligible, axis=1)), columns.encoded.tolist(), strict=True)
+        row = np.array([place.setdefault(key, len(place)) for key in keys], np.int64)
+        _, first = np.unique(row, return_index=True)
+        table = np.zeros((first.size, shape[1]))
+        possible = able.any(axis=1) & (columns.state >= self.after)
+        for each, at in enumerate(first.tolist()):
+            if able[at].any() and versions[at] == self.state.feature_version:
+                table[each] = self._at(eligible[at], able[at], columns.encoded[at])
+        return table, np.where(possible, row, -1)
+
+    def _at(self, eligible: Bools, able: Bools, encoded: bytes) -> Floats:
+        """The probability of each arm of the log, given the encoded context."""
+        key = eligible.tobytes() + encoded
+        found = self._cache.get(key)
+        if found is None:
+            if has_row_of_each_arm(encoded):
+                rows = decode(encoded)
+                assert not isinstance(rows, tuple)  # it is no segment
+                encoded = encode(rows[able[eligible]])
+            chosen = able[self.places]  # in the order of the state's arms
+            arms = tuple(compress(self.state.arms, chosen.tolist()))
+            found = np.zeros(able.size)
+            found[self.places[chosen]] = self.state.choice_from(arms, encoded).probabilities
+            if len(self._cache) < _MAX_CACHED:
+                self._cache[key] = found
+        return found
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -103,11 +103,19 @@ class EvaluationLog:
         """Whether decisions have contexts, so that their probabilities may depend on the visitor."""
         return bool(self.size) and self._first_columns.contexts is not None
 
+    def require_contexts(self) -> None:
+        """Raise an error if no decision has a context."""
+        if not self.contextual and all(columns.contexts is None for columns in self.columns()):
+            raise CannotAnswer(
+                f"{self.source} has no contexts: pass context={{...}} to `choose`; a table needs a column "
+                "`context`, or the names of the columns that are its keys (context=[...], or --context)"
+            )
+
     def require_keys(self, keys: Sequence[str]) -> None:
         """Raise an error if the log has no contexts, or none of them has one of these keys."""
-        from maillard.evaluation.contextual_targets import contexts_of
-
-        known = dict.fromkeys(contexts_of(self._first_columns, self.source).keys)
+        self.require_contexts()
+        first = self._first_columns.contexts
+        known = dict.fromkeys(() if first is None else first.keys)
         if not set(keys) <= set(known):  # a key may occur only later
             for columns in self.columns():
                 known |= dict.fromkeys(() if columns.contexts is None else columns.contexts.keys)

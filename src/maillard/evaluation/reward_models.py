@@ -22,6 +22,7 @@ import numpy as np
 from maillard.array_types import Floats, Ints
 from maillard.decisions.columns import Columns
 from maillard.evaluation.context_encoding import encoder_of
+from maillard.evaluation.contextual_targets import contexts_of
 from maillard.evaluation.evaluation_log import EvaluationLog
 from maillard.features import Features
 
@@ -46,13 +47,10 @@ def _predicted(log: EvaluationLog, features: Features | Sequence[str] | None) ->
     encode, width = encoder_of(log, features)
     model = RidgeModel(len(log.arms), width, log.reward_range, log.center)
     for columns in log.columns():
-        if columns.contexts is None:
-            yield columns
-            continue
         used = np.isfinite(columns.reward)
         if log.requires_closed_windows:
             used &= columns.closed
-        x = encode(columns.contexts)
+        x = encode(contexts_of(columns, log.source))
         yield replace(columns, predictions=model.advance(x, columns.arm, columns.reward, used))
 
 

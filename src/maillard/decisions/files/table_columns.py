@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from maillard.array_types import Bools, Floats, Ints
-from maillard.decisions.columns import Columns
+from maillard.decisions.columns import Columns, context_fields
 from maillard.decisions.contexts import Contexts, column_of_arrow
 from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE
+from maillard.decisions.encoded_contexts import read_encoded_text
 from maillard.decisions.files.arrow import NO_FIELDS, cast, pyarrow
 from maillard.decisions.files.foreign_logs import are_indices, complete_arms
 from maillard.decisions.files.reward_lists import fields_of_late_rewards, late_rewards, list_column
@@ -29,6 +30,7 @@ _READ_COLUMNS = (
     "id", "experiment", "time", "unit", "arm", "probability", "log_probability", "eligible",
     "log_probabilities", "state", "epoch", "position", "origin", "reward", "closed",
 )  # fmt: skip
+_ENCODED = ("encoded", "feature_version")  # columns of our files about the context
 _SCAN_BATCH_ROWS = 1 << 17  # larger batches for a scan of few columns
 
 
@@ -119,16 +121,25 @@ class TableColumns:
     @property
     def context_columns(self) -> list[str]:
         """The columns that the context is read from."""
-        return [CONTEXT] if CONTEXT in self.names else list(self.context)
+        if CONTEXT not in self.names:
+            return list(self.context)
+        return [CONTEXT, *(name for name in _ENCODED if name in self.names)]
 
-    def contexts_of(self, batch: Any) -> Contexts | None:
-        """Return the contexts in a batch; None if the table has none."""
+    def contexts_of(self, batch: Any) -> dict[str, Any]:
+        """Return the contexts in a batch as fields of `Columns`; empty if no row has one."""
         if CONTEXT in self.names:
-            return Contexts.of_arrow(batch.column(CONTEXT), f"{self.source}: {CONTEXT}")
+            column = batch.column(CONTEXT)
+            known = column.null_count < batch.num_rows
+            contexts = Contexts.of_arrow(column, f"{self.source}: {CONTEXT}") if known else None
+            if not set(_ENCODED) <= set(self.names):  # of another program
+                return {"contexts": contexts}
+            texts, versions = (batch.column(name).to_pylist() for name in _ENCODED)
+            encoded = [None if text is None else read_encoded_text(text) for text in texts]
+            return context_fields(contexts, encoded, [each or 0 for each in versions])
         if not self.context:
-            return None
+            return {}
         read = {name: column_of_arrow(batch.column(name), f"{self.source}: {name}") for name in self.context}
-        return Contexts(batch.num_rows, read)
+        return {"contexts": Contexts(batch.num_rows, read)}
 
     def __call__(self) -> Iterator[Columns]:
         pa, done = pyarrow(), self.batches.start
@@ -144,7 +155,7 @@ class TableColumns:
         for batch in self.batches(names, fields=fields):
             reader = _BatchReader(batch, lookup, done, self.source, self.reward)
             last = reader.check_repeats(last)
-            made = replace(reader.columns().check(self.source), contexts=self.contexts_of(batch))
+            made = replace(reader.columns().check(self.source), **self.contexts_of(batch))
             done += len(made)
             if self.number is not None:
                 steps, before = steps_of_batch(batch, self.number, before)
