@@ -38,7 +38,7 @@ def _run_parts(
     if len(parts) > 1:
         batches = {session: session.simple_batch(calls) for session, calls in parts.items()}
         simple = {session: batch for session, batch in batches.items() if batch is not None}
-        with suppress(PartFailedError):  # nothing was written
+        with suppress(PartFailedError, NotNewError):  # nothing was written
             try:
                 found = run_in_one_commit(store, parts, simple)
             except NotNewError:  # nothing was written
