@@ -178,6 +178,13 @@ def test_a_library_whose_functions_are_hidden(monkeypatch) -> None:
     assert loops(build=True) is None
 
 
+def test_a_closed_connection_is_refused(connection) -> None:
+    reader = NativeColumns(connection)
+    connection.close()
+    with pytest.raises(OddRows, match="closed"):
+        reader.read({"v": "text"}, "t", [])
+
+
 def test_other_connections_are_refused(connection) -> None:
     class Other(sqlite3.Connection):
         pass

@@ -224,7 +224,7 @@ def test_files_and_logs_that_are_older_than_the_chain_have_no_checkpoint(tmp_pat
     assert log.where is not None
     export_changes(log.where, tmp_path, EXPERIMENT)
     with pytest.raises(InvalidValue, match="is not a whole log in a database"):
-        verify(tmp_path / EXPERIMENT / "part.parquet", checkpoint=tmp_path / "checkpoint")
+        verify(tmp_path / EXPERIMENT, checkpoint=tmp_path / "checkpoint")
     with closing(sqlite3.connect(log.where)) as connection, connection:
         connection.execute("DELETE FROM links WHERE number < 3")
     with pytest.raises(InvalidValue, match="older than its hash chain"):

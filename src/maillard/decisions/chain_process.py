@@ -6,6 +6,7 @@ this one, so `verify` needs no `if __name__ == "__main__"` around it.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
@@ -92,6 +93,7 @@ class ChainProcess:
 
 def run(file: str, experiment: str, anchor: str | None) -> None:
     """Check the chain, and print the result as JSON: the program of the process."""
+    gc.freeze()  # what is loaded now stays
     store = SQLiteStore(file, read_only=True)
     log = DecisionLog(lambda: (), experiment=experiment, source=file)
     log.read_chain = lambda: store.reading(experiment)

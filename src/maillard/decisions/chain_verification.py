@@ -17,13 +17,14 @@ from maillard.decisions.pruned_logs import digest_of_events, last_prune
 from maillard.decisions.stores.bulk_columns import OddRows
 from maillard.decisions.stores.bulk_reads import BulkReader
 from maillard.decisions.stores.contract import ChainRows, Transaction
-from maillard.decisions.stores.native_reads import bulk_reader
+from maillard.decisions.stores.native_reads import NativeReader, bulk_reader
 from maillard.decisions.stores.vectors import digest_of
 from maillard.decisions.timestamps import from_microseconds
 from maillard.errors import InvalidValue, MaillardError, Unavailable
 
 _MAX_LINKS = 256  # per transaction
-_MAX_SCREENED_BATCHES, _SCREENED_ROWS = 32, 60_000
+# Links and rows that are screened at once: with compiled reads, there are no objects that take memory.
+_MAX_SCREENED_BATCHES, _SCREENED_ROWS, _NATIVE_ROWS = 32, 60_000, 150_000
 _MAX_FAILURES = 8  # batches that could not be screened, after which no more are
 _MAX_NAMED = 3  # decisions in a message
 _HASH = re.compile("[0-9a-f]{64}")
@@ -101,8 +102,8 @@ def check_chain(
                     checker.compare_counts(transaction)
                     break
                 if failures < _MAX_FAILURES:
-                    limit = _next_limit(links)
                     accepted = checker.screen(transaction, links)
+                    limit = _next_limit(links, checker.screened_rows)
                     failures += accepted < len(links)
                     # Read on where batches of the usual size begin, so that errors name the same commit.
                     links = links[accepted:][: _MAX_LINKS - checker.report.commits % _MAX_LINKS]
@@ -119,13 +120,13 @@ def check_chain(
     return checker.report
 
 
-def _next_limit(links: Sequence[Link]) -> int:
-    """Return how many links to read next, so that they have about as many rows as can be screened at once."""
+def _next_limit(links: Sequence[Link], most: int) -> int:
+    """Return how many links to read next, so that they have about this number of rows."""
     rows = sum(
         link.events + len(link.decisions) // chain.ID_SIZE + len(link.rewards) // chain.REWARD_KEY_SIZE
         for link in links
     )
-    batches = _SCREENED_ROWS * len(links) // max(rows, 1) // _MAX_LINKS
+    batches = most * len(links) // max(rows, 1) // _MAX_LINKS
     return min(max(batches, 1), _MAX_SCREENED_BATCHES) * _MAX_LINKS
 
 
@@ -208,6 +209,12 @@ class ChainChecker:
                 self._advance(link, found.erased)
                 accepted += 1
         return accepted
+
+    @property
+    def screened_rows(self) -> int:
+        """The number of rows that are screened at once."""
+        native = self._reader_type is not None and issubclass(self._reader_type, NativeReader)
+        return _NATIVE_ROWS if native else _SCREENED_ROWS
 
     def _reader(self, transaction: Transaction) -> BulkReader:
         """Return a reader for a transaction, always of the same type."""

@@ -28,7 +28,7 @@ from maillard.decisions.log import DecisionLog, select_experiment
 from maillard.decisions.log_locations import redact
 from maillard.decisions.pruned_logs import last_prune
 from maillard.decisions.stores import Store, is_store, open_store
-from maillard.decisions.stores.bulk_columns import id_texts
+from maillard.decisions.stores.bulk_columns import OddRows, bytes_of_ids, id_texts
 from maillard.decisions.stores.contract import Row, Transaction
 from maillard.decisions.stores.sql import SQLTransaction
 from maillard.decisions.timestamps import from_microseconds
@@ -182,14 +182,25 @@ def _changed_ids(
         found.append(_ids_in(b"".join(link.rewards for link in links), chain.REWARD_KEY_SIZE))
     for first in range(before.header.number, number, _MAX_EVENTS):
         ids = transaction.updated_decisions(first, first + _MAX_EVENTS)
-        found.append(_ids_in(b"".join(map(chain.id_bytes, ids)), chain.ID_SIZE))
+        found.append(_ids_in(_bytes_of(ids), chain.ID_SIZE))
     # Erasing a unit changes its decisions without a link that names them.
     later = [each for each in events if each.number > before.header.number]
     tokens = [each.token for each in later if isinstance(each, EraseUnit)]
     if tokens:
         ids = transaction.decisions_of_units(tokens)
-        found.append(_ids_in(b"".join(map(chain.id_bytes, ids)), chain.ID_SIZE))
-    return np.unique(np.concatenate(found), axis=0)
+        found.append(_ids_in(_bytes_of(ids), chain.ID_SIZE))
+    pairs = np.concatenate(found).astype(np.uint64)
+    pairs = pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]  # much faster than `np.unique` of rows
+    first = np.ones(len(pairs), np.bool_)
+    first[1:] = (pairs[1:] != pairs[:-1]).any(axis=1)
+    return pairs[first]
+
+
+def _bytes_of(ids: list[str]) -> bytes:
+    try:
+        return bytes_of_ids(ids).tobytes()
+    except OddRows:  # an error names the id
+        return b"".join(map(chain.id_bytes, ids))
 
 
 def _ids_in(data: bytes, size: int) -> Any:

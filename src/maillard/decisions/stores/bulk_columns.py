@@ -90,7 +90,7 @@ def _kinds(values: Sequence[Any]) -> NDArray[Any]:
     return _whole(0, len(UPDATE_KINDS))([_KIND_CODES.get(value) for value in values])
 
 
-def _uuids(values: Sequence[Any]) -> NDArray[Any]:
+def bytes_of_ids(values: Sequence[Any]) -> NDArray[Any]:
     """Convert ids to their 16 bytes. Accept only the usual form, which `chain.id_text` writes."""
     if not set(map(type, values)) <= {str}:
         raise OddRows("an id is no text")
@@ -114,7 +114,7 @@ def _uuids_or_null(values: Sequence[Any]) -> NDArray[Any]:
     found = np.zeros(len(values), f"V{_ID_BYTES}")
     present = [place for place, value in enumerate(values) if value is not None]
     if present:
-        found[present] = _uuids([values[place] for place in present])
+        found[present] = bytes_of_ids([values[place] for place in present])
     return found
 
 
@@ -147,7 +147,7 @@ _CONVERTERS: Mapping[str, Callable[[Sequence[Any]], NDArray[Any]]] = {
     "real?": _finite_or_null,
     "log": _real(LOG_PROBABILITY_TOLERANCE),
     "kind": _kinds,
-    "uuid": _uuids,
+    "uuid": bytes_of_ids,
     "uuid?": _uuids_or_null,
     "empty": _same(""),
     "null": _same(None),

@@ -8,7 +8,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from maillard.array_types import Ints
-from maillard.decisions.stores.bulk_columns import Arrays
+from maillard.decisions.stores.bulk_columns import Arrays, OddRows
 from maillard.decisions.stores.bulk_reads import BulkReader
 from maillard.decisions.stores.contract import Transaction
 from maillard.decisions.stores.machine_code import loops
@@ -42,16 +42,20 @@ class NativeReader(PackedReader):
 def bulk_reader(transaction: Transaction) -> BulkReader:
     """Return the fastest reader for the check of a log, which depends on its size."""
     reader = BulkReader(transaction)
-    return NativeReader(transaction) if _is_large(reader) else reader
+    return _native_reader(reader) or reader
 
 
 def packed_reader(transaction: Transaction) -> PackedReader:
     """Return the fastest reader of all columns of a log, which depends on its size."""
     reader = PackedReader(transaction)
-    return NativeReader(transaction) if _is_large(reader) else reader
+    return _native_reader(reader) or reader
 
 
-def _is_large(reader: BulkReader) -> bool:
-    if not reader.has_decisions(MIN_DECISIONS):
-        return False
-    return loops(build=reader.has_decisions(MIN_BUILT)) is not None
+def _native_reader(plain: BulkReader) -> NativeReader | None:
+    """Return a reader with compiled code, if the log is large and there is machine code for it."""
+    if not plain.has_decisions(MIN_DECISIONS) or loops(build=plain.has_decisions(MIN_BUILT)) is None:
+        return None
+    try:
+        return NativeReader(plain.transaction)
+    except OddRows:  # tables that are not STRICT, for example
+        return None

@@ -222,7 +222,10 @@ class SQLTransaction(PruningTransaction):
     def updated_decisions(self, after: int, through: int) -> list[str]:
         within = "experiment = ? AND number > ? AND number <= ? AND decision IS NOT NULL"
         rows = self._fetch(f"SELECT decision FROM events WHERE {within}", [self.experiment, after, through])
-        return [sql_rows.check_row("events", key, (key,), "text")[0] for (key,) in rows]
+        for row in rows:
+            if type(row[0]) is not str:
+                sql_rows.check_row("events", row[0], row, "text")
+        return [key for (key,) in rows]
 
     def counts(self) -> Counts:
         mine = [self.experiment]

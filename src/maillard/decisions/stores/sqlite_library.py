@@ -46,7 +46,8 @@ def library() -> ctypes.CDLL | None:
             getattr(found, name)
     except (ImportError, OSError, AttributeError, TypeError):
         return None
-    return found if sys.implementation.name == "cpython" and _handles_are_known(found) else None
+    supported = sys.implementation.name == "cpython" and ctypes.sizeof(c_void_p) == ctypes.sizeof(c_int64)
+    return found if supported and _handles_are_known(found) else None
 
 
 def addresses() -> dict[str, int]:
@@ -92,6 +93,8 @@ class Statement:
         if found is None or type(connection) is not sqlite3.Connection:
             raise OddRows("the library cannot be called")
         self._library, self.connection = found, handle_of(connection)
+        if not self.connection:
+            raise OddRows("the connection is closed")
         statement = c_void_p()
         code = found.sqlite3_prepare_v2(self.connection, sql.encode(), -1, byref(statement), None)
         self.address = statement.value or 0
