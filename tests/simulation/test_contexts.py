@@ -102,7 +102,7 @@ def test_choices_of_the_compiled_engine_match_the_probabilities_of_its_tally(spe
 
 @pytest.mark.parametrize(
     ("spec", "wrong"),
-    [("lin-ms", "lin-ms:booster=6"), ("lin-ts", "lin-ts:scale=2"), ("igw", "igw:scale=14")],
+    [("lin-ms", "lin-ms:booster=6"), ("lin-ts", "lin-ts:scale=4"), ("igw", "igw:scale=14")],
 )
 def test_the_comparison_of_choices_detects_a_small_error(spec, wrong) -> None:
     assert (
@@ -217,7 +217,7 @@ def test_every_policy_runs_in_segments(name) -> None:
     shape = maillard.simulation.policy_formulas.engine_shape(compiled.policy.policy)
     a, b = (run_context_trials(plan, SEGMENTS, 0, 3) for plan in (compiled, plain))
     assert a.pulls.sum() == b.pulls.sum() == 120
-    if shape in ("sampled", "indexed", "pooled"):
+    if shape in ("sampled", "indexed", "pooled") and compiled.policy.constant_probabilities(3) is None:
         assert np.array_equal(a.pulls, b.pulls)
         np.testing.assert_allclose(a.regret, b.regret, rtol=1e-12)
 
