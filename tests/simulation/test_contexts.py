@@ -277,8 +277,8 @@ def test_regret_is_measured_against_the_best_arm_of_each_context() -> None:
     assert (oracle.final_regret == 0).all()
 
 
-def test_expected_regret_of_the_issue() -> None:
-    """With an intercept, uniform choices lose about 312 in 1000 rounds, and greedy ones are worst."""
+def test_policies_have_the_expected_order_of_regret() -> None:
+    """Policies have the expected order on a problem with an intercept, K = 5 and d = 4."""
     rng = np.random.default_rng(0)
     rows = np.column_stack([np.ones(2000), rng.uniform(-1, 1, (2000, 3))])
     coefficients = rng.standard_normal((5, 4)) * 0.2
