@@ -1,9 +1,9 @@
 """Measure the nanoseconds per round of linear policies in simulations, compared with a floor.
 
-The floor of a round is what every policy that uses the uncertainty of its estimates must compute: the quadratic
-forms x' V^-1 x of K arms in d dimensions, in compiled code. Contexts are generated in advance. The speed of a
-machine varies over time, so floor and policies alternate in short measurements of CPU time, and the median of
-the ratios counts.
+The floor of a round is what every policy that uses the uncertainty of its estimates must compute: the
+quadratic forms x' V^-1 x of K arms in d dimensions, in compiled code. Contexts are generated in advance. The
+speed of a machine varies over time, so floor and policies alternate in short measurements of CPU time, and
+the median of the ratios counts.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def build_disjoint_floor(forms: Any, multiply: Any, fingerprint: int) -> Any:
 def build_shared_floor(form: Any, fingerprint: int) -> Any:
     """Return the loop that computes the quadratic forms of K rows in one matrix, in every round."""
 
-    def run(rows, inverses, products, out):  # type: ignore[no-untyped-def]
+    def run(rows, inverses, _products, out):  # type: ignore[no-untyped-def]
         for i in range(rows.shape[0]):
             for arm in range(rows.shape[1]):
                 out[arm] = form(inverses, rows[i, arm])

@@ -15,7 +15,7 @@ import maillard
 from maillard import problems
 from maillard.simulation import cpu_backend, log_replay, simulated_logs
 from maillard.simulation.compiled_plans import DIRECT
-from maillard.simulation.plans import Plan
+from maillard.simulation.plans import Plan, make_plan
 
 # A policy of every base class and its engines. Those that compile longest come first.
 ENGINES: dict[str, list[str | None]] = {
@@ -26,6 +26,20 @@ ENGINES: dict[str, list[str | None]] = {
     "dmed": [None],
     "giro": [None],
 }
+# Linear policies of every type, for problems with contexts.
+LINEAR = (
+    "lin-ms",
+    "lin-ucb",
+    "lin-med",
+    "lin-ts",
+    "lin-ts:draws=joint",
+    "igw",
+    "lin-rand-ucb",
+    "lin-boltzmann:eta=5",
+    "lin-epsilon-greedy",
+)
+CONTEXTS = "linear:noise=bernoulli"
+SEGMENTED = ("ms", "ucb1", "ts", "adaucb", "giro")
 PREPARE = {
     "runs": cpu_backend.prepare,
     "logs": simulated_logs.prepare_recorder,
@@ -37,12 +51,17 @@ JOBS = [
     for engine in ENGINES[name]
     if purpose != "logs" or engine is None
 ]
+JOBS += [("contexts", name, None) for name in (*LINEAR, *SEGMENTED)]
 
 
 def compile_one(job: tuple[str, str, str | None]) -> str:
     """Compile one engine, unless it is cached on disk."""
     purpose, name, engine = job
     started = time.perf_counter()
+    if purpose == "contexts":
+        problem = problems.problem("linear:model=shared" if "joint" in name else CONTEXTS)
+        cpu_backend.prepare(make_plan(name, problem, 9, 0))
+        return f"contexts with {name}: {time.perf_counter() - started:.1f} s"
     policy: Any = maillard.policy(name, sigma2=0.25, horizon=100)
     PREPARE[purpose](Plan(policy, problems.problem("bernoulli:0.5,0.4"), (100,), 0, engine))
     return f"{purpose} of {name}, {engine or 'fastest'}: {time.perf_counter() - started:.1f} s"

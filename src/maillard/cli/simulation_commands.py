@@ -72,6 +72,7 @@ def simulate(
     \b
     maillard simulate ms+ ts ucb1 --problem gaussian-equal:arms=10 --trials 1000
     maillard simulate ms+:booster=8 kl-ms --problem bernoulli:0.1,0.05 --output curves.png --output result.npz
+    maillard simulate lin-ms lin-ucb uniform --problem linear:arms=5,dim=4 --horizon 1000
     maillard simulate ms+ --device cuda --trials 1000000 --keep summary
     """  # noqa: D301  # click looks for this very character
     from maillard.simulation.plans import check_folder

@@ -44,7 +44,7 @@ class Classification(ContextualProblem):
     y: Any
     bound: float | None = None
     intercept: bool = True
-    segments: Any = ()  # type: ignore[misc]  # replaced by the names of the segments
+    segments: Any = ()  # replaced by the names of the segments
     name: ClassVar[str] = "classification"
     model: ClassVar[Any] = DISJOINT
     binary: ClassVar[bool] = True
@@ -79,7 +79,7 @@ class Classification(ContextualProblem):
         return len(self.labels)
 
     @property
-    def dim(self) -> int:  # type: ignore[override]
+    def dim(self) -> int:
         """The number of features, with the intercept."""
         return int(self.X.shape[1])
 

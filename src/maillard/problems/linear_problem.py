@@ -57,14 +57,14 @@ class Linear(ContextualProblem):
     """
 
     arms: int = None  # type: ignore[assignment]  # replaced by the number of arms
-    dim: int = None  # type: ignore[assignment, misc]  # replaced by the number of features
-    model: str = DISJOINT  # type: ignore[assignment, misc]
+    dim: int = None  # type: ignore[assignment]  # replaced by the number of features
+    model: str = DISJOINT
     rows: Any = SPHERE
     redraw: bool = True
     noise: str = "gaussian"
     variance: float = 0.25
     norm: float = 0.5
-    centre: float = 0.5  # type: ignore[assignment]
+    centre: float = 0.5
     bound: float | None = None
     coefficients: Any = None
     name: ClassVar[str] = "linear"

@@ -120,9 +120,8 @@ class Problem:
         options = {}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if field.name not in ("means", "label") and (
-                isinstance(value, np.ndarray) or value != field.default
-            ):
+            changed = isinstance(value, np.ndarray) or value != field.default
+            if field.name not in ("means", "label") and changed:
                 options[field.name] = str(value) if isinstance(value, Delay) else value
         return specs.Spec(self.name, tuple(getattr(self, "means", ())), options)
 

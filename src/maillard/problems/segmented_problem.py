@@ -79,7 +79,7 @@ class Segmented(ContextualProblem):
         return tuple(self.problems.items()), self.weights
 
     @property
-    def dim(self) -> int:  # type: ignore[override]
+    def dim(self) -> int:
         """The number of segments."""
         return len(self.segments)
 

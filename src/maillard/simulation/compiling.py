@@ -39,6 +39,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic, overload, register_jitable
 
 from maillard.policies.numerics.elementwise import branch, where
+from maillard.simulation.formula_callbacks import C_FORMULA, callback, callback_for_arms
 from maillard.simulation.policy_formulas import ALL_ARMS
 
 _F8 = types.float64
@@ -46,9 +47,6 @@ _FORMULA = _F8(types.CPointer(_F8), _F8, _F8, _F8, _F8, _F8)
 _ARRAY_FORMULA = types.void(*[types.CPointer(_F8)] * 4, _F8, types.int64, types.CPointer(_F8))
 # The types of the arrays that compiled loops take.
 NUMBERS, PLACES, TABLE = types.Array(_F8, 1, "C"), types.Array(types.int64, 1, "C"), types.Array(_F8, 2, "C")
-C_FORMULA = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_void_p, *[ctypes.c_double] * 5)
-_POINTER = ctypes.POINTER(ctypes.c_double)
-_C_ARRAY_FORMULA = ctypes.CFUNCTYPE(None, *[_POINTER] * 4, ctypes.c_double, ctypes.c_int64, _POINTER)
 
 
 class SlowFormula(UserWarning):
@@ -327,8 +325,8 @@ def address_of(policy: Any, name: str, arity: int, part: int = -1) -> tuple[int,
         _COMPILED[key] = _compile_formula(policy, name, arity, part)
     made = _COMPILED[key]
     if made is None:
-        make = _callback_for_arms if part == ALL_ARMS else _callback
-        made = make(getattr(policy, name), arity, part)
+        formula = getattr(policy, name)
+        made = callback_for_arms(formula, arity) if part == ALL_ARMS else callback(formula, arity, part)
         return ctypes.cast(made, ctypes.c_void_p).value or 0, made
     return made.address, made
 
@@ -379,33 +377,3 @@ def _may_raise(function: Any) -> bool:
     return any(
         step.opname in ("RAISE_VARARGS", "LOAD_ASSERTION_ERROR") for step in dis.get_instructions(function)
     )
-
-
-def _callback(formula: Any, arity: int, part: int) -> Any:
-    def evaluate(_parameters: int, *arguments: float) -> float:
-        try:
-            with np.errstate(all="ignore"):
-                value = formula(*(np.float64(each) for each in arguments[:arity]))
-            return float(value if part < 0 else value[part])
-        except BaseException as error:  # noqa: BLE001  # compiled code cannot pass it on; nan is reported
-            made.error = error
-            return float("nan")
-
-    made: Any = C_FORMULA(evaluate)
-    made.error = None
-    return made
-
-
-def _callback_for_arms(formula: Any, arity: int, _part: int) -> Any:
-    def evaluate(_parameters: Any, a: Any, b: Any, c: Any, t: float, arms: int, out: Any) -> None:
-        try:
-            arrays = [np.ctypeslib.as_array(each, (arms,)) for each in (a, b, c)[: arity - 1]]
-            with np.errstate(all="ignore"):
-                np.ctypeslib.as_array(out, (arms,))[:] = formula(*arrays, t)
-        except BaseException as error:  # noqa: BLE001  # compiled code cannot pass it on; nan is reported
-            made.error = error
-            np.ctypeslib.as_array(out, (arms,))[:] = np.nan
-
-    made: Any = _C_ARRAY_FORMULA(evaluate)
-    made.error = None
-    return made

@@ -91,8 +91,9 @@ def rounds(
 
 def reward_of(block: ContextBlock, i: int, arm: int, rng: np.random.Generator) -> float:
     """Sample the reward of an arm in round i of a block."""
-    code, *arrays = block.rewards
-    return sample_reward(code, 0, *arrays, int(block.mean[i]) * block.means.shape[1] + arm, rng)
+    code, first, second, values, ends = block.rewards
+    place = int(block.mean[i]) * block.means.shape[1] + arm
+    return sample_reward(code, 0, first, second, values, ends, place, rng)
 
 
 def record_contexts(
