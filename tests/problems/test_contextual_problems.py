@@ -93,13 +93,13 @@ def test_rows_and_coefficients_have_the_declared_lengths() -> None:
     (gaussian,) = whole(Linear(arms=2, dim=3, rows="gaussian"), 400)
     assert np.linalg.norm(gaussian.rows, axis=1).max() <= 1 + 3 / STEPS
     assert abs(gaussian.rows.std() * 2 * np.sqrt(3) - 1) < 0.1  # 1,200 entries
-    (fixed,) = whole(problems.problem("sphere:arms=7,dim=2"), 30)  # type: ignore[arg-type]
+    (fixed,) = whole(problems.problem("sphere:arms=7,dim=2"), 30)
     assert fixed.rows.shape == (1, 7, 2)
     assert (fixed.row == 0).all()
 
 
 def test_end_of_optimism() -> None:
-    (block,) = whole(problems.problem("end-of-optimism:eps=0.25"), 5)  # type: ignore[arg-type]
+    (block,) = whole(problems.problem("end-of-optimism:eps=0.25"), 5)
     assert block.rows[0].tolist() == [[1, 0], [0, 1], [0.75, 0.5]]
     assert block.means.tolist() == [[1, 0, 0.75]]
 

@@ -12,12 +12,12 @@ import numpy as np
 
 from maillard.errors import InvalidValue
 from maillard.problems import ContextualProblem, Custom, Problem, codes
-from maillard.simulation import compiling
 from maillard.simulation.backends import CPU, Stopped, TrialBatch
 from maillard.simulation.compiled_plans import CompiledPlan, compile_plan, engines_for, raise_failure
 from maillard.simulation.context_plans import compile_context_plan
 from maillard.simulation.context_trials import run_context_trials
 from maillard.simulation.engines import trial_loop
+from maillard.simulation.formula_callbacks import C_FORMULA
 from maillard.simulation.random_streams import policy_key, trial_bit_generator
 from maillard.simulation.summary import PartialSummary, summarize_trials
 from maillard.tally import Tally
@@ -97,7 +97,7 @@ class UserSampler:
                 return math.nan
             return reward
 
-        self._callback = compiling.C_FORMULA(sample)
+        self._callback = C_FORMULA(sample)
         self.address = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
 
 
