@@ -486,7 +486,7 @@ def test_more_refusals() -> None:
     collinear.add([1, 1], 1.0, arm=0)
     with pytest.raises(InvalidValue, match="ridge: expected a larger number: features are so collinear"):
         make("lin-ms", ridge=2.0**-60).probabilities(collinear, [1, 0])
-    with pytest.raises(InvalidValue, match="policies: expected policies without a context"):
+    with pytest.raises(InvalidValue, match="policies: expected a policy without a context"):
         maillard.simulate(["lin-ms:reward_range=0..1"], "bernoulli:0.5,0.4", 10, 1)
     for name in ("lin-ms", "segmented:policy='ms+'", make("lin-ms")):
         with pytest.raises(InvalidValue, match="policy: expected a policy without a context"):

@@ -16,6 +16,7 @@ import pytest
 import maillard
 from maillard import Policy, real
 from maillard.simulation import SlowFormula, compiling, policy_formulas
+from maillard.simulation.formula_callbacks import C_FORMULA
 from tests.conftest import NAMES, VARIANTS, make
 
 GIVEN = {
@@ -35,7 +36,7 @@ def evaluate(policy: Policy, name: str, arity: int, part: int, arguments: list[f
     parameters = compiling.parameters_of(policy)
     padded = [*arguments, *[0.0] * (5 - len(arguments))]
     assert alive is not None
-    return float(compiling.C_FORMULA(address)(parameters.ctypes.data, *padded))
+    return float(C_FORMULA(address)(parameters.ctypes.data, *padded))
 
 
 @pytest.mark.parametrize("spec", [*NAMES, *VARIANTS])
