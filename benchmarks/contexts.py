@@ -154,10 +154,10 @@ def compare_peers(file: Path, cells: list[Cell]) -> list[dict[str, Any]]:
     made = json.loads(file.read_text(encoding="utf8"))["contexts"]
     ours = {cell.policy: cell.speed for cell in cells if cell.model == "disjoint"}
     rows = [row | {"times_slower": ours[row["like"]] / row["rounds_a_second"]} for row in made["rows"]]
-    print(f"\n{'rounds per second':28s}{'peer':>12s}{'maillard':>14s}")
+    print(f"\n{'rounds per second':36s}{'peer':>12s}{'maillard':>14s}")
     for row in rows:
         print(
-            f"{row['name']:20s}{row['version']:8s}{row['rounds_a_second']:12,.0f}{ours[row['like']]:14,.0f} "
+            f"{row['name']:28s}{row['version']:8s}{row['rounds_a_second']:12,.0f}{ours[row['like']]:14,.0f} "
             f"{row['like']:20s}{row['times_slower']:8,.0f} times slower"
         )
     fastest = max(row["rounds_a_second"] for row in rows)
