@@ -81,7 +81,8 @@ def _count(counts: Counts, question: str, name: str, answers: list[tuple[Report,
     """Count a log as covered if all of its intervals contain their values."""
     found = [(report[name], value) for report, value in answers]
     counts[question, name, "logs"] += 1
-    if any(each.lower is None for each, _ in found):
+    # A confidence sequence is refused only if it excludes every value, which is a miss.
+    if any(each.lower is None for each, _ in found) and not name.startswith("cs-"):
         return
     counts[question, name, "answered"] += 1
     counts[question, name, "covered"] += all(

@@ -311,6 +311,18 @@ def test_a_frozen_policy_is_that_of_its_state() -> None:
         evaluate(device_log(), "frozen:12")
 
 
+def test_a_frozen_policy_does_not_know_later_arms() -> None:
+    bandit = frozen_bandit()
+    bandit.add_arm("d")
+    for visitor in range(100):
+        decision = bandit.choose(eligible=["d"] if visitor % 2 else ["c", "d"])
+        bandit.reward(decision, float(visitor % 3 == 0))
+    report = evaluate(bandit, "frozen:250", ["ips", "aipw", "snips"])
+    assert report.diagnostics.left_out["not eligible"] == 50
+    assert report["aipw"].value is not None
+    assert "could have chosen" in report.population
+
+
 def test_a_frozen_linear_policy_sees_the_features_of_each_row() -> None:
     frame = with_context(with_distributions(device_log(300)))
     features = Features({"device": ["phone", "desktop"], "age": (18, 80)})

@@ -10,7 +10,9 @@ import json
 import logging
 import sys
 import warnings
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,25 +24,24 @@ def main(folder: Path) -> None:
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
     import pandas as pd
-    from obp import ope
-    from obp.dataset import OpenBanditDataset
-    from obp.policy import IPWLearner
-    from sklearn.linear_model import LogisticRegression
 
-    class Dataset(OpenBanditDataset):
-        """OBP's data set; its own method fails with pandas 3, in features of items that are not used here."""
+    # Imported by name: these packages are only in the peers' environment.
+    ope, datasets, policies = map(import_module, ("obp.ope", "obp.dataset", "obp.policy"))
+    linear_models = import_module("sklearn.linear_model")
 
-        def pre_process(self) -> None:
-            users = self.data.columns.str.contains("user_feature")
-            self.context = pd.get_dummies(self.data.loc[:, users], drop_first=True).to_numpy(float)
-            self.action_context = np.zeros((self.n_actions, 1))
+    def pre_process(dataset: Any) -> None:
+        """Replace OBP's method, which fails with pandas 3 in features of items that are not used here."""
+        users = dataset.data.columns.str.contains("user_feature")
+        dataset.context = pd.get_dummies(dataset.data.loc[:, users], drop_first=True).to_numpy(float)
+        dataset.action_context = np.zeros((dataset.n_actions, 1))
 
-    dataset = Dataset(behavior_policy="random", campaign="all")
+    datasets.OpenBanditDataset.pre_process = pre_process
+    dataset = datasets.OpenBanditDataset(behavior_policy="random", campaign="all")
     train, test = dataset.obtain_batch_bandit_feedback(test_size=0.3, is_timeseries_split=True)
-    learner = IPWLearner(
+    learner = policies.IPWLearner(
         n_actions=dataset.n_actions,
         len_list=dataset.len_list,
-        base_classifier=LogisticRegression(C=100, max_iter=1000, random_state=12345),
+        base_classifier=linear_models.LogisticRegression(C=100, max_iter=1000, random_state=12345),
     )
     learner.fit(**{name: train[name] for name in ("context", "action", "reward", "pscore", "position")})
     choices = learner.predict(context=test["context"])

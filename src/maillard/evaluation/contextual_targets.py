@@ -204,7 +204,9 @@ class FrozenTarget(ContextualTarget):
         _, first, row = np.unique(np.hstack(keys), axis=0, return_index=True, return_inverse=True)
         table = np.zeros((first.size, width))
         for place, at in enumerate(first.tolist()):
-            if able[at].any():
+            if not able[at].any():
+                table[place, 0] = 1.0  # a distribution that no row uses
+            else:
                 x = None if inputs is None else inputs[at]
                 table[place, self.places] = self._probabilities(able[at], x)
         row = row.reshape(-1).astype(np.int64)

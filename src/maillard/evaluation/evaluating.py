@@ -87,6 +87,18 @@ def evaluate(
     With `by`, a key of the context or several, the result is a mapping of segments to reports, whose
     intervals are valid together. Its attribute `whole` is the report for the whole log.
 
+    Options, which `maillard.evaluation.query.Settings` describes:
+    - of the log: `experiment`, `since`, `until`, `unit`, `epoch` ("all" pools epochs), `columns`, and
+      `context` (columns that are keys of the context);
+    - what is known about it: `reward_range`, `second_moment`, `floor`, `active`, `adaptive`;
+    - of the reward model: `reward_model` (known in advance), or `features` of the ridge model that is fitted
+      on earlier rows of a log with contexts (a `Features`, or keys that are used as categories);
+    - of intervals: `comparisons`, `cluster` ("unit" or "row"), `interval` ("normal" or "bernstein"),
+      `missing` ("bounds" or "ignore");
+    - of segments: `min_segment_rows` and `max_segments`; the others are pooled as "(other)";
+    - of refusals: `min_effective_size`, `max_unsupported`, `max_missing`;
+    - of the computation: `executor`, `on_rows`; of targets with positions: `first_position`.
+
     >>> from maillard import simulate_log
     >>> log = simulate_log("ms+:floor=0.1", "bernoulli:0.6,0.4", horizon=5000, seed=1)
     >>> report = evaluate(log, "arm:1")
