@@ -16,6 +16,7 @@ from maillard import Bandit, Features, LinearTally, Reward, SegmentTally, Tally,
 from maillard.decisions import export_changes, import_log, prune, read_log, write_log
 from maillard.decisions.encoded_contexts import decode
 from maillard.decisions.files import export_folders
+from maillard.decisions.files.obp import to_obp
 from maillard.decisions.segment_contexts import SegmentContexts
 from maillard.errors import Conflict, InvalidValue, UnknownName
 from maillard.feature_grid import STEPS
@@ -558,6 +559,23 @@ def test_columns_of_contexts(tmp_path) -> None:
     frame = frame[["arm", "probability"]].assign(context=[{"device": "phone"}], actions=[3])
     frame.attrs = {}
     assert next(iter(read_log(frame).rows())).decision.context is None
+
+
+def test_the_context_of_open_bandit_pipeline() -> None:
+    bandit, rng = disjoint(Log(None)), random.Random(20)
+    for row in (made := bandit.choose(context=[visitor(rng) for _ in range(4)])):
+        bandit.reward(row, 1.0)
+    feedback = to_obp(read_log(bandit))
+    expected = [FEATURES.encode(json.loads(row.context)).tolist() for row in made]
+    assert sorted(feedback["context"].tolist()) == sorted(expected)
+    first = next(iter(read_log(feedback).rows())).decision
+    assert list(json.loads(first.context).values()) == feedback["context"][0].tolist()
+    for wrong in (feedback["context"][:2], [1, 2, 3, 4], [["a"]] * 4):
+        with pytest.raises(InvalidValue, match="a row of numbers for each"):
+            read_log(feedback | {"context": wrong})
+    plain = Bandit(["red", "blue"], "uniform")
+    plain.reward(plain.choose(context={"device": "phone"}), 1.0)
+    assert to_obp(read_log(plain))["context"] is None
 
 
 @pytest.mark.parametrize("make", [disjoint, shared, segmented])
