@@ -9,11 +9,14 @@ from contextlib import closing
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from maillard import Bandit, Features, LinearTally, Reward, SegmentTally, Tally, policy, verify
-from maillard.decisions import import_log, read_log, write_log
+from maillard.decisions import export_changes, import_log, prune, read_log, write_log
 from maillard.decisions.encoded_contexts import decode
+from maillard.decisions.files import export_folders
+from maillard.decisions.files.obp import to_obp
 from maillard.decisions.segment_contexts import SegmentContexts
 from maillard.errors import Conflict, InvalidValue, UnknownName
 from maillard.feature_grid import STEPS
@@ -477,8 +480,11 @@ def test_erasing_a_unit_removes_its_contexts(log, make) -> None:
         ("UPDATE decisions SET encoded = NULL WHERE state = 3", "hash"),
         ("UPDATE decisions SET feature_version = 2 WHERE state = 3", "feature_version"),
         ("UPDATE decisions SET cold = 1 - cold WHERE state = 3", "cold"),
-        ("UPDATE events SET payload = (SELECT payload FROM events WHERE number = 9) WHERE number = 8", "row"),
-        ("UPDATE events SET payload = NULL WHERE number = 8", "row"),
+        (
+            "UPDATE events SET payload = (SELECT payload FROM events WHERE number = 9) WHERE number = 8",
+            "does not have the feature row",
+        ),
+        ("UPDATE events SET payload = NULL WHERE number = 8", "row: expected the feature row"),
         ("UPDATE events SET payload = 'AAAA' WHERE number = 8", "encoded"),
     ],
 )
@@ -553,6 +559,68 @@ def test_columns_of_contexts(tmp_path) -> None:
     frame = frame[["arm", "probability"]].assign(context=[{"device": "phone"}], actions=[3])
     frame.attrs = {}
     assert next(iter(read_log(frame).rows())).decision.context is None
+
+
+def test_the_context_of_open_bandit_pipeline() -> None:
+    bandit, rng = disjoint(Log(None)), random.Random(20)
+    for row in (made := bandit.choose(context=[visitor(rng) for _ in range(4)])):
+        bandit.reward(row, 1.0)
+    feedback = to_obp(read_log(bandit))
+    expected = [FEATURES.encode(json.loads(row.context)).tolist() for row in made]
+    assert sorted(feedback["context"].tolist()) == sorted(expected)
+    first = next(iter(read_log(feedback).rows())).decision
+    assert list(json.loads(first.context).values()) == feedback["context"][0].tolist()
+    for wrong in (feedback["context"][:2], [1, 2, 3, 4], [["a"]] * 4):
+        with pytest.raises(InvalidValue, match="a row of numbers for each"):
+            read_log(feedback | {"context": wrong})
+    plain = Bandit(["red", "blue"], "uniform")
+    plain.reward(plain.choose(context={"device": "phone"}), 1.0)
+    assert to_obp(read_log(plain))["context"] is None
+
+
+@pytest.mark.parametrize("make", [disjoint, shared, segmented])
+def test_checkpoints_export_folders_and_pruning(tmp_path, make) -> None:
+    context = shopper if make is shared else visitor
+    log = Log(str(tmp_path / "log.db"))
+    bandit, rng = make(log, reward=LAST), random.Random(19)
+    made = learn(bandit, rng, 20, context)
+    assert verify(log.where, checkpoint=tmp_path / "checkpoint").problems == []
+    export_changes(log.where, tmp_path / "folder")
+    # Decisions that will be pruned get rewards later, which change the statistics.
+    log.clock.forward(3 * 86_400)
+    for row in made[-3:]:
+        bandit.reward(row, 0.25, event="late")
+    learn(bandit, rng, 10, context)
+    found = verify(log.where, checkpoint=tmp_path / "checkpoint")
+    assert (found.problems, found.decisions, found.verified_before) == ([], 30, 20)
+    export_changes(log.where, tmp_path / "folder")
+    exported = read_log(tmp_path / "folder")
+    assert list(exported.rows()) == list(read_log(log.where).rows())
+    assert verify(exported).problems == []
+    statistics = bandit.statistics
+    before = (log.clock.now - 2 * 86_400 * 1_000_000) / 1e6
+    assert prune(bandit, before=before, exported=tmp_path / "folder").decisions == 20
+    bandit.close()
+    found = verify(log.where)
+    assert (found.problems, found.decisions) == ([], 10)
+    with Bandit(log=log.open(), experiment="home") as resumed:
+        assert resumed.statistics == statistics
+    write_log(read_log(log.where), tmp_path / "rest.parquet")
+    rest = read_log(tmp_path / "rest.parquet")
+    assert rest.final_state().statistics == statistics
+    assert verify(rest).problems == []
+
+
+def test_an_export_folder_of_an_earlier_version(tmp_path, monkeypatch) -> None:
+    log = Log(str(tmp_path / "log.db"))
+    bandit = log.bandit()
+    bandit.choose(size=4)
+    export_changes(log.where, tmp_path / "folder")
+    for path in (tmp_path / "folder").rglob("*.parquet"):
+        table = pq.read_table(path)
+        pq.write_table(table.drop_columns(["context", "actions", "encoded", "feature_version"]), path)
+    monkeypatch.setattr(export_folders, "check_sizes", lambda *_: None)  # the manifest has those of now
+    assert list(read_log(tmp_path / "folder").rows()) == list(read_log(log.where).rows())
 
 
 # Errors.

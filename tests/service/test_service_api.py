@@ -119,6 +119,11 @@ def test_an_experiment_is_created_once(api: Api) -> None:
         "sticky": True,
         "reward": rule | {"learn": "on_close", "binary": False},
         "hints": [],
+        "features": None,
+        "model": None,
+        "feature_version": 0,
+        "attributes": None,
+        "segments": None,
     }
     for again in (body, body | {"arms": ["other"]}):
         assert error_summary(api.client.post("/v1/experiments", json=again)) == (409, "exists", None)
@@ -271,7 +276,7 @@ def test_a_decision_and_its_probabilities(api: Api) -> None:
     assert set(decision) == {
         "id", "experiment", "arm", "probability", "log_probability", "probabilities", "log_probabilities",
         "policy_version", "formula_version", "state", "epoch", "unit", "cold", "time", "expires_at",
-        "position", "idempotency_key", "origin",
+        "position", "idempotency_key", "origin", "context", "actions", "feature_version",
     }  # fmt: skip
     assert (decision["experiment"], decision["unit"], decision["epoch"]) == (experiment.key, "ann", 1)
     assert decision["state"] == state["state"]

@@ -247,7 +247,7 @@ UNKNOWN = [
     (new(colour=1), "$.colour"),
     (rule(low=0, high=1, lo=1), "$.reward.lo"),
     (new(**{"a.b ü\0": 1}), "$.a.b ü\0"),
-    (decide(context={"secret": 1}), "$.context"),
+    (decide(content={"secret": 1}), "$.content"),
     (decide(idempotency_key="k"), "$.idempotency_key"),  # for a single decision it is a header
     (batch({}, {"who": 1}), "$.decisions[1].who"),
     (reward(occurred_at=1), "$.occurred_at"),

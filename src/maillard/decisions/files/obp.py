@@ -1,14 +1,15 @@
 """Logs as the `bandit_feedback` dict of Open Bandit Pipeline (OBP), and .npz files of it.
 
 The arrays `action`, `reward` and `pscore` have one entry per round. `pi_b` has the probabilities of all arms,
-if they are known. `arms`, `id` and `origin` are additions of this package. The file has no pickled objects,
-so `context` and `position` are in it only if they are arrays.
+if they are known. `context` has the feature rows of disjoint models. `arms`, `id` and `origin` are additions
+of this package. The file has no pickled objects, so `context` and `position` are in it only if they are
+arrays.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,16 @@ from maillard.array_types import Bools, Floats
 from maillard.decisions.columns import MAX_BATCH_ROWS, MAX_BATCH_VALUES, Columns
 from maillard.decisions.contexts import Contexts
 from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE
+from maillard.decisions.encoded_contexts import decode
 from maillard.decisions.files.file_formats import WriteResult
 from maillard.decisions.files.foreign_logs import foreign_row
 from maillard.decisions.files.output_files import atomic_file
 from maillard.decisions.files.row_codec import make_rows
 from maillard.decisions.log import DecisionLog, select_experiment
+from maillard.decisions.raw_contexts import check_context
 from maillard.decisions.stores.contract import Row
 from maillard.errors import InvalidValue
+from maillard.feature_grid import STEPS
 
 
 def to_obp(log: DecisionLog) -> dict[str, Any]:
@@ -46,6 +50,7 @@ def _feedback(log: DecisionLog) -> tuple[dict[str, Any], int]:
     place = {arm: i for i, arm in enumerate(log.arms)}
     rounds: list[tuple[int, float, float, str, str]] = []
     distributions: list[Floats] = []
+    encoded: list[bytes | None] = []
     left_out = 0
     for row in log.rows():
         reward, d = log.final_reward_of(row), row.decision
@@ -57,12 +62,13 @@ def _feedback(log: DecisionLog) -> tuple[dict[str, Any], int]:
         distribution = np.zeros(len(place))
         distribution[[place[arm] for arm in d.eligible]] = list(map(math.exp, d.log_probabilities))
         distributions.append(distribution)
+        encoded.append(d.encoded)
         rounds.append((place[d.arm], reward, d.probability, d.id, d.origin or ""))
     actions, rewards, probabilities, ids, origins = zip(*rounds, strict=True) if rounds else ((),) * 5
     feedback: dict[str, Any] = {
         "n_rounds": len(rounds),
         "n_actions": len(place),
-        "context": None,
+        "context": _feature_rows(encoded),
         "action": np.array(actions, dtype=np.int64),
         "position": None,
         "reward": np.array(rewards, dtype=np.float64),
@@ -75,6 +81,15 @@ def _feedback(log: DecisionLog) -> tuple[dict[str, Any], int]:
     if not np.isnan(pi_b).any():
         feedback["pi_b"] = pi_b
     return feedback, left_out
+
+
+def _feature_rows(encoded: Sequence[bytes | None]) -> Floats | None:
+    """Return the feature row of each round; None unless every round has one, all with the same columns."""
+    rows = [None if each is None else decode(each) for each in encoded]
+    units = [each for each in rows if isinstance(each, np.ndarray) and each.ndim == 1]
+    if not rows or len(units) < len(rows) or len({each.size for each in units}) > 1:
+        return None
+    return np.array(units) / STEPS
 
 
 def write(log: DecisionLog, path: Path) -> WriteResult:
@@ -125,6 +140,7 @@ class _Rounds:
         self.probabilities = self.numbers("pscore", "fiu")
         self.positions = None if feedback.get("position") is None else self.numbers("position", "iu")
         self.distributions = None if feedback.get("pi_b") is None else self.read_distributions()
+        self.contexts = self.read_contexts()
         self.arms = self.read_arms()
         self.ids, self.origins = self.names("id", self.count), self.names("origin", self.count)
         self.contexts = self.read_contexts()
@@ -187,6 +203,15 @@ class _Rounds:
         chosen = array[:, :, 0] if array.shape[2] == 1 else array[np.arange(count), :, positions]
         return chosen.astype(np.float64, copy=False)
 
+    def read_contexts(self) -> Floats | None:
+        """Return the rows of numbers that describe the rounds; None if there are none."""
+        if self.feedback.get("context") is None:
+            return None
+        rows = _asarray(self.feedback["context"])
+        if rows.ndim != 2 or rows.dtype.kind not in "fiub" or len(rows) != self.count:
+            raise self.error("context", rows, f"a row of numbers for each of {self.count} rounds")
+        return rows.astype(np.float64, copy=False)
+
     def read_arms(self) -> list[str]:
         """Return the names of the arms, or their numbers if they have no names."""
         count, given = self.feedback.get("n_actions"), self.feedback.get("arms")
@@ -226,6 +251,9 @@ class _Rounds:
             "id": None if self.ids is None else self.ids[place],
             "origin": None if self.origins is None else self.origins[place] or None,
         }
+        if self.contexts is not None:
+            numbers = {f"x{i}": each for i, each in enumerate(self.contexts[place].tolist())}
+            values["context"] = check_context(numbers).text
         if self.distributions is not None:
             given = zip(self.arms, self.distributions[place].tolist(), strict=True)
             possible = {arm: math.log(p) for arm, p in given if p > 0}
