@@ -76,7 +76,7 @@ def same(
 
 
 def report(source: Any, **options: Any) -> dict[str, Any]:
-    found = evaluate(source, "arm:red", active=False, **options).to_dict()
+    found: dict[str, Any] = evaluate(source, "arm:red", active=False, **options).to_dict()
     del found["source"]
     return found
 

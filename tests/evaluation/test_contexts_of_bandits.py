@@ -32,7 +32,7 @@ def run(path: Any, use: str, rows: int = 300, seed: int = 3) -> Bandit:
     arms: Any = {arm: {"colour": arm} for arm in ARMS} if use == "shared" else ARMS
     bandit = Bandit(arms, reward=Reward(low=0, high=1), log=path, **USES[use])
     for number in range(rows):
-        context = {"age": int(rng.integers(18, 91))}
+        context: dict[str, Any] = {"age": int(rng.integers(18, 91))}
         if use != "shared":
             context["device"] = ["phone", "desktop"][rng.integers(2)]
         eligible = None if number % 5 else ["red", "blue"]

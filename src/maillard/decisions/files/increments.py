@@ -191,9 +191,10 @@ def _changed_ids(
         found.append(_ids_in(_bytes_of(ids), chain.ID_SIZE))
     pairs = np.concatenate(found).astype(np.uint64)
     pairs = pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]  # much faster than `np.unique` of rows
-    first = np.ones(len(pairs), np.bool_)
-    first[1:] = (pairs[1:] != pairs[:-1]).any(axis=1)
-    return pairs[first]
+    new = np.ones(len(pairs), np.bool_)
+    new[1:] = (pairs[1:] != pairs[:-1]).any(axis=1)
+    distinct: np.ndarray[Any, np.dtype[np.uint64]] = pairs[new]
+    return distinct
 
 
 def _bytes_of(ids: list[str]) -> bytes:

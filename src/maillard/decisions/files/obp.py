@@ -140,7 +140,6 @@ class _Rounds:
         self.probabilities = self.numbers("pscore", "fiu")
         self.positions = None if feedback.get("position") is None else self.numbers("position", "iu")
         self.distributions = None if feedback.get("pi_b") is None else self.read_distributions()
-        self.contexts = self.read_contexts()
         self.arms = self.read_arms()
         self.ids, self.origins = self.names("id", self.count), self.names("origin", self.count)
         self.contexts = self.read_contexts()
@@ -169,15 +168,6 @@ class _Rounds:
             allowed = "a number for each round" + ("" if name == "action" else f", {self.count} of them")
             raise self.error(name, array, allowed)
         return array.astype(np.int64 if kinds == "iu" else np.float64, copy=False)
-
-    def read_contexts(self) -> Floats | None:
-        """Return the encoded contexts, one row per round; None if there are none."""
-        if self.feedback.get("context") is None:
-            return None
-        array = _asarray(self.feedback["context"])
-        if array.ndim != 2 or len(array) != self.count or array.dtype.kind not in "fiub":
-            return None  # OBP ignores it, too
-        return array.astype(np.float64, copy=False) if np.isfinite(array).all() else None
 
     def names(self, name: str, count: int) -> list[str] | None:
         """Return an array of names as a list; None if there is none."""
@@ -210,7 +200,9 @@ class _Rounds:
         rows = _asarray(self.feedback["context"])
         if rows.ndim != 2 or rows.dtype.kind not in "fiub" or len(rows) != self.count:
             raise self.error("context", rows, f"a row of numbers for each of {self.count} rounds")
-        return rows.astype(np.float64, copy=False)
+        found = rows.astype(np.float64, copy=False)
+        self.refuse_round("context", np.isfinite(found).all(axis=1), found, "finite numbers")
+        return found
 
     def read_arms(self) -> list[str]:
         """Return the names of the arms, or their numbers if they have no names."""
