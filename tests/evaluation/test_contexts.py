@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from itertools import pairwise
@@ -44,6 +45,14 @@ def test_rules_are_read_and_written() -> None:
     numbers = Rule.read("rule:age=30->a,returning=true->b,else->uniform")
     for context, arm in [({"age": 30.0}, "a"), ({"age": "30"}, "a"), ({"returning": True}, "b"), ({}, None)]:
         assert numbers.clause_of(context).arm == arm
+
+
+def test_the_first_clause_that_holds_decides() -> None:
+    rule = Rule.read("rule:a<2->x,a<3&b=1->y,b=1->x,else->z")
+    contexts = [{"a": a, "b": b} for a in range(4) for b in range(2)]
+    places = rule.places(Contexts.of_texts([json.dumps(each) for each in contexts]))
+    assert [rule.clauses[place] for place in places] == [rule.clause_of(each) for each in contexts]
+    assert set(places.tolist()) == {0, 1, 2, 3}
 
 
 @pytest.mark.parametrize(
