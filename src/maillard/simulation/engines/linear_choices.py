@@ -33,14 +33,24 @@ def choose_sampled(
     compute_gaps(g, w, arms)
     gap, s2, out = w[GAP].ctypes.data, w[S2].ctypes.data, w[SCORE].ctypes.data
     call_for_arms(f[2], f[0], gap, s2, s2, float(t), arms, out)
-    top = -np.inf
+    valid = 0
     for arm in range(arms):
         if w[GAP, arm] == 0.0:
             w[SCORE, arm] = call(f[1], f[0], w[S2, arm], float(t), 0.0, 0.0, 0.0)
+    for arm in range(arms):
+        valid += w[SCORE, arm] < np.inf
+    if valid < arms:
+        return first_invalid(w, arms)
+    return sample_by_log_weight(w, arms, largest(w, SCORE, arms), rng)
+
+
+@rare
+def first_invalid(w: Any, arms: int) -> int:
+    """Return -1 - arm for the first arm whose score is not a number below infinity."""
+    for arm in range(arms):
         if not w[SCORE, arm] < np.inf:
             return -1 - arm
-        top = max(top, w[SCORE, arm])
-    return sample_by_log_weight(w, arms, top, rng)
+    return -1
 
 
 def choose_softmax(
@@ -194,9 +204,10 @@ def sample_by_log_weight(w: Any, arms: int, top: float, rng: Any) -> int:
     if not top > -np.inf:
         return -1
     total = 0.0
-    for arm in range(arms):
+    for arm in range(arms):  # without the sum, so that it vectorizes
         y = top - w[SCORE, arm]
-        w[BOUND, arm] = 1.0 / (1.0 + y * (1.0 + y * (1.0 / 2.0 + y * (1.0 / 6.0 + y / 24.0))))
+        w[BOUND, arm] = 1.0 / (1.0 + y * (1.0 + y * (1.0 / 2.0 + y * (1.0 / 6.0 + y * (1.0 / 24.0)))))
+    for arm in range(arms):
         total += w[BOUND, arm]
     while True:
         arm = sample_by_weight(w, BOUND, arms, total, rng)
@@ -207,13 +218,14 @@ def sample_by_log_weight(w: Any, arms: int, top: float, rng: Any) -> int:
 
 def sample_by_weight(w: Any, row: int, arms: int, total: float, rng: Any) -> int:
     """Sample an arm with probability proportional to the numbers in a row, which add up to `total`."""
-    u, last = rng.random() * total, 0
+    u = rng.random() * total
     for arm in range(arms):
         u -= w[row, arm]
         if u < 0.0:
             return arm
-        if w[row, arm] > 0.0:
-            last = arm
+    last = arms - 1  # rounding left a little: the last possible arm
+    while last > 0 and not w[row, last] > 0.0:
+        last -= 1
     return last
 
 
