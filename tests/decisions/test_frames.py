@@ -119,7 +119,7 @@ def test_a_log_is_converted_to_a_frame_and_back(how) -> None:
     assert frame.shape == (5, 26)
     assert [row.decision for row in read_log(frame).rows()] == [row.decision for row in log.rows()]
     empty = getattr(read_log(Bandit(["a", "b"], "uniform")), how)()
-    assert empty.shape == (0, 22)
+    assert empty.shape == (0, 26)
     assert list(read_log(empty).rows()) == []
 
 
