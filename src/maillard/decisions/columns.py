@@ -15,7 +15,7 @@ from maillard.decisions.contexts import Contexts
 from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE
 from maillard.decisions.encoded_contexts import rows_for_all_arms
 from maillard.decisions.row_numbers import NumberedRow
-from maillard.errors import InvalidValue
+from maillard.errors import CannotAnswer, InvalidValue
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -154,6 +154,11 @@ def columns_of(log: DecisionLog, rows: Iterable[Row]) -> Iterator[Columns]:
     max_rows = max(1, min(MAX_BATCH_ROWS, MAX_BATCH_VALUES // max(len(place), 1)))
     remaining, done = iter(rows), 0
     while batch := list(islice(remaining, max_rows)):
+        if not place:
+            raise CannotAnswer(
+                f"{log.source}: the arms differ at every decision (actions=...), and such logs cannot be "
+                "evaluated yet. `verify` checks them, and an export has the probabilities of all actions"
+            )
         yield _columns_of_batch(log, batch, place, done)
         done += len(batch)
 
