@@ -14,6 +14,8 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -91,16 +93,30 @@ def _count(counts: Counts, question: str, name: str, answers: list[tuple[Report,
     )
 
 
-def run(runs: int, seed: int, seconds: float | None = None) -> Iterator[list[dict[str, object]]]:
-    """Simulate and count; yields what was found so far from time to time. `seconds` limits the CPU time."""
+def count_logs(number: int) -> dict[tuple[int, str], Counts]:
+    """Simulate and count one log of each policy and size."""
     counts: dict[tuple[int, str], Counts] = {(size, name): Counter() for size in SIZES for name in POLICIES}
-    for number in range(runs):
-        if seconds is not None and time.process_time() > seconds:
-            break
-        for (size, name), each in counts.items():
-            count_log(simulate_contextual_log(name, size, seed * 1_000_000 + number), each)
-        if number % _SAVE_EVERY == 0:
-            yield _rows(counts)
+    for (size, name), each in counts.items():
+        count_log(simulate_contextual_log(name, size, number), each)
+    return counts
+
+
+def run(
+    runs: int, seed: int, seconds: float | None = None, processes: int | None = None
+) -> Iterator[list[dict[str, object]]]:
+    """Simulate and count; yields what was found so far from time to time. `seconds` limits the time."""
+    counts: dict[tuple[int, str], Counts] = {(size, name): Counter() for size in SIZES for name in POLICIES}
+    started = time.monotonic()
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        found = pool.map(count_logs, range(seed * 1_000_000, seed * 1_000_000 + runs))
+        for number, some in enumerate(found):
+            for key, each in some.items():
+                counts[key].update(each)
+            if number % _SAVE_EVERY == 0:
+                yield _rows(counts)
+            if seconds is not None and time.monotonic() - started > seconds:
+                pool.shutdown(wait=True, cancel_futures=True)
+                break
     yield _rows(counts)
 
 
@@ -136,11 +152,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=1000, help="logs of each policy and size")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--seconds", type=float, help="CPU time, at most")
+    parser.add_argument("--seconds", type=float, help="stop after this time")
+    parser.add_argument("--processes", type=int, help="by default one per core")
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args()
     found: list[dict[str, object]] = []
-    for found in run(options.runs, options.seed, options.seconds):  # used after the loop
+    for found in run(options.runs, options.seed, options.seconds, options.processes):  # used after the loop
         # An interrupted run leaves what it has found so far.
         options.output.write_text(json.dumps({"confidence": CONFIDENCE, "results": found}, indent=1) + "\n")
     print_table(found)
