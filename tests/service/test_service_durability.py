@@ -141,6 +141,10 @@ def connect(store, path):
     return sqlite3.connect(path, isolation_level=None, check_same_thread=False, factory=EarlyAcknowledgement)
 
 SQLiteStore._open = connect
+
+# Look up idempotency keys first: a key that turns out to be used would roll back what was acknowledged.
+from maillard.decisions.stores.shared_commits import SQLiteSharedTransaction
+SQLiteSharedTransaction.expects_new = property(lambda self: False, lambda self, value: None)
 """
 
 

@@ -396,7 +396,7 @@ def run_sequences(recorder: RecordingClient, examples: int, steps: int) -> Count
     return recorder.responses - before
 
 
-@pytest.mark.parametrize(("examples", "steps"), [(40, 20), pytest.param(MANY, 50, marks=pytest.mark.torture)])
+@pytest.mark.parametrize(("examples", "steps"), [(15, 15), pytest.param(MANY, 50, marks=pytest.mark.torture)])
 def test_sequences_of_requests(recorder: RecordingClient, examples: int, steps: int) -> None:
     responses = run_sequences(recorder, examples, steps)
     assert sum(responses.values()) > examples

@@ -54,6 +54,11 @@ def start_event(
     )  # fmt: skip
 
 
+def _have_attributes(arms: object) -> bool:
+    """Whether arms are a mapping of names to attributes. Other mappings are lists of their keys."""
+    return isinstance(arms, Mapping) and any(isinstance(each, Mapping) for each in arms.values())
+
+
 def context_rule(arms: object, features: object, model: object, segments: object) -> ContextRule | None:
     """How a new experiment uses contexts; None if it only stores them. `arms` may be a mapping."""
     if segments is not None:
@@ -62,7 +67,7 @@ def context_rule(arms: object, features: object, model: object, segments: object
             raise InvalidValue("features" if model is None else "model", features or model, allowed)
         return SegmentContexts(keys=check_segments(segments))
     if features is None:
-        if model is not None or isinstance(arms, Mapping):
+        if model is not None or _have_attributes(arms):
             allowed = "Features({...}), which declare how attributes become numbers"
             raise InvalidValue("features", None, allowed)
         return None

@@ -98,6 +98,8 @@ class RidgeModel:
         return predictions
 
     def _learn(self, x: Floats, arm: Ints, reward: Floats) -> None:
+        if not arm.size:
+            return
         self.count += arm.size
         self._total += float(reward.sum())
         order = np.argsort(arm, kind="stable")

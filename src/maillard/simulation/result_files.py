@@ -87,7 +87,7 @@ def _parquet(result: Result, path: Path) -> None:
         "policy": np.repeat(result.policies, trials),
         "trial": np.tile(np.arange(trials), policies),
         result.measure: result.final.ravel(),
-        "pulls": list_column(result.pulls),
+        "pulls": list_column(result.pulls.reshape(policies * trials, -1)),
     }
     table = pa.table(columns).replace_schema_metadata({"maillard": json.dumps(result.provenance)})
     pq.write_table(table, path)
