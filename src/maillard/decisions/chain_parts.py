@@ -9,16 +9,25 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from maillard.decisions.chain_verification import ChainChecker, ChainReport, check_links
 from maillard.decisions.stores.contract import Transaction
 from maillard.errors import MaillardError
 
+_INPUT = 0  # the standard input
+
 Read = Callable[[], AbstractContextManager[Transaction]]
+
+
+def write_line(content: Any) -> None:
+    """Write a line of JSON to the standard output, for the other process."""
+    sys.stdout.write(json.dumps(content) + "\n")
+    sys.stdout.flush()
 
 
 class FirstPart(NamedTuple):
@@ -42,22 +51,23 @@ class LinkRequest:
         self.last: int | None = None
         "The last commit to check in this process; None for all."
         self._least, self._answered = least, False
-        self._arrived = threading.Event()
+        self.arrived = threading.Event()
+        "Whether there is a request."
         threading.Thread(target=self._wait, daemon=True).start()
 
     def _wait(self) -> None:
-        if os.read(0, 1):  # otherwise, the other process has ended
-            self._arrived.set()
+        if os.read(_INPUT, 1):  # otherwise, the other process has ended
+            self.arrived.set()
 
     def end(self, transaction: Transaction, done: int) -> int | None:
-        """Return the last commit to check. Print it as JSON when there is a request."""
-        if self._arrived.is_set() and not self._answered:
+        """Return the last commit to check. Write it when there is a request."""
+        if self.arrived.is_set() and not self._answered:
             head = transaction.chain_end()
             rest = (head[0] if head else 0) - done
             if rest >= self._least:
                 self.last = done + rest // 2
             self._answered = True
-            print(json.dumps({"end": self.last}), flush=True)
+            write_line({"end": self.last})
         return self.last
 
 

@@ -1,8 +1,8 @@
 """Checks the hash chain of a large log in a second process, while the first recomputes probabilities.
 
 The two checks are independent. The process is a new interpreter, which does not import the main module of
-this one, so `verify` needs no `if __name__ == "__main__"` around it. It is often not the first to finish: then
-the first process takes half of the links that remain (see `chain_parts`).
+this one, so `verify` needs no `if __name__ == "__main__"` around it. If the first process
+finishes earlier, it takes half of the links that remain (see `chain_parts`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from maillard.decisions.chain_parts import FirstPart, LinkRequest, check_after
+from maillard.decisions.chain_parts import FirstPart, LinkRequest, check_after, write_line
 from maillard.decisions.chain_verification import ChainChecker, ChainReport, check_chain, check_links
 from maillard.decisions.log import DecisionLog
 from maillard.decisions.stores.bulk_columns import OddRows
@@ -126,7 +126,7 @@ class ChainProcess:
 
 
 def run(file: str, experiment: str, anchor: str | None, min_shared: int) -> None:
-    """Check the chain, and print the result as JSON: the program of the process."""
+    """Check the chain, and write the result as JSON: the program of the process."""
     gc.freeze()  # what is loaded now stays
     store, problems, request = SQLiteStore(file, read_only=True), _Problems(), LinkRequest(min_shared)
     checker = ChainChecker(problems.add, anchor)
@@ -136,7 +136,7 @@ def run(file: str, experiment: str, anchor: str | None, min_shared: int) -> None
     first = FirstPart.of(checker)._asdict()
     report = asdict(first.pop("report"))
     found = {"report": report, "checker": first, "problems": problems.first, "count": problems.count}
-    print(json.dumps(found), flush=True)
+    write_line(found)
 
 
 @contextmanager
