@@ -115,6 +115,29 @@ def test_ids_and_joined_bytes(connection) -> None:
     assert native(connection, "uuid")["v"].tobytes() == data
 
 
+def test_every_digit_of_an_id(connection) -> None:
+    data = bytes(range(256))
+    texts = id_texts(data).astype(str).tolist()
+    fill(connection, texts)
+    assert native(connection, "uuid")["v"].tobytes() == data
+    for place in range(36):
+        for odd in "/:`g@AFG\x7f-0":
+            fill(connection, [texts[10][:place] + odd + texts[10][place + 1 :]])
+            assert (native(connection, "uuid") is OddRows) == (plain(connection, "uuid") is OddRows)
+
+
+@pytest.mark.parametrize("odd", [0, 1, 2])
+def test_each_of_several_columns_must_be_null(connection, odd) -> None:
+    names = ["v", "nullif(place, 0)", "v"]
+    types = {f"({name})" + " " * place: "null" for place, name in enumerate(names)}
+    fill(connection, [None])
+    assert NativeColumns(connection).read({**types, "place": "whole"}, "t", [])["place"].tolist() == [0]
+    names[odd] = "place"
+    types = {f"({name})" + " " * place: "null" for place, name in enumerate(names)}
+    with pytest.raises(OddRows):
+        NativeColumns(connection).read({**types, "place": "whole"}, "t", [])
+
+
 def test_more_rows_and_longer_values_than_there_is_room_for(connection, monkeypatch) -> None:
     monkeypatch.setattr(native_columns, "_CAPACITY", 7)
     values = [None if i % 5 == 0 else "é" * (i % 90) * (1 if i % 17 else 40) for i in range(200)]

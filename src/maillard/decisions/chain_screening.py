@@ -42,8 +42,13 @@ _EVENT_TYPES = {
     "number": "whole", "kind": "name", "time": "time", "decision": "uuid?", "arm": "name?", "value": "real?",
     "previous": "real?", "payload": "text?",
 }  # fmt: skip
-_IS_DEFAULT = "event = decision"  # the id of a reward event is that of its decision
-_REWARD_TYPES = {**REWARD_TYPES, "decision": "uuid", _IS_DEFAULT: "truth"}
+# By default, the id of a reward event is that of its decision: then this is NULL. No id is 0.
+_OTHER_EVENT = "CASE WHEN event = decision THEN NULL ELSE coalesce(event, 0) END"
+_REWARD_TYPES = {
+    **{name: kind for name, kind in REWARD_TYPES.items() if name != "event"},
+    "decision": "uuid",
+    _OTHER_EVENT: "text?",
+}
 
 
 class ScreenedLink(NamedTuple):
@@ -179,9 +184,10 @@ def _reward_records(reader: BulkReader, links: Sequence[Link], wanted: NDArray[A
         return memoryview(b"")
     columns = reader.rows_with_ids("rewards", _REWARD_TYPES, wanted, lambda: ids_of(links)[1])
     made = np.zeros(columns["value"].size, _REWARD)
-    other = np.flatnonzero(columns[_IS_DEFAULT] == 0)
+    events = columns[_OTHER_EVENT]
+    other = np.flatnonzero(is_present(events))
     if other.size:
-        made["digest"][other] = _joined(list(map(chain.digest_of, columns["event"][other].tolist())), 32)
+        made["digest"][other] = _joined(list(map(chain.digest_of, events[other].tolist())), 32)
     for name in ("decision", "at", "arrived"):
         made[name] = columns[name]
     made["value"], made["late"] = columns["value"] + 0.0, columns["late"] == 1

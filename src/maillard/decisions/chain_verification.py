@@ -89,18 +89,36 @@ def check_chain(
     the event that removed the first commits, if one did.
     """
     checker = ChainChecker(on_problem, anchor, prune)
-    # Screening does not count the rewards of decisions that were pruned.
-    limit, failures = _MAX_LINKS, 0 if prune is None else _MAX_FAILURES
     if prune is not None:
         with read() as transaction:
             checker.check_kept_events(transaction, prune)
+    if check_links(checker, read):
+        checker.check_anchor()
+    return checker.report
+
+
+def check_links(
+    checker: ChainChecker,
+    read: Callable[[], AbstractContextManager[Transaction]],
+    through: Callable[[Transaction, int], int | None] = lambda *_: None,
+) -> bool:
+    """Check the next links, and the numbers of rows after the last one; return False if that is impossible.
+
+    Before each batch, `through` gets the number of the last link, and returns the commit after which to stop,
+    without a comparison of the numbers of rows; None if there is none.
+    """
+    # Screening does not count the rewards of decisions that were pruned.
+    limit, failures = _MAX_LINKS, _MAX_FAILURES if checker.pruned else 0
     while True:
         try:
             with read() as transaction:
-                links = transaction.links(checker.report.commits, limit)
+                done = checker.report.commits
+                last = through(transaction, done)
+                links = transaction.links(done, limit if last is None else max(min(limit, last - done), 0))
                 if not links:
-                    checker.compare_counts(transaction)
-                    break
+                    if last is None:
+                        checker.compare_counts(transaction)
+                    return True
                 if failures < _MAX_FAILURES:
                     accepted = checker.screen(transaction, links)
                     limit = _next_limit(links, checker.screened_rows)
@@ -114,10 +132,10 @@ def check_chain(
             for link in links:
                 checker.check(link, rows)
         except MaillardError as error:
-            on_problem(None, f"the chain cannot be checked after commit {checker.report.commits}: {error}")
-            return checker.report
-    checker.check_anchor()
-    return checker.report
+            checker.on_problem(
+                None, f"the chain cannot be checked after commit {checker.report.commits}: {error}"
+            )
+            return False
 
 
 def _next_limit(links: Sequence[Link], most: int) -> int:
@@ -145,7 +163,7 @@ class ChainChecker:
     def __init__(self, on_problem: OnProblem, anchor: str | None = None, prune: Prune | None = None) -> None:
         self.report, self.on_problem, self.anchor = ChainReport(), on_problem, anchor
         self.previous, self.rewards, self.pruned = FIRST_HASH, 0, prune is not None
-        self.next_event = 1
+        self.first_event, self.next_event = 0, 1  # of the links so far, and after them; 0 if it is not known
         self.complete = True  # whether the chain begins with the log
         self._reader_type: type[BulkReader] | None = None
         if prune is not None:
@@ -247,7 +265,9 @@ class ChainChecker:
         """Continue after a link."""
         report = self.report
         self.previous = link.hash
-        self.next_event = link.first_event + link.events if link.events else self.next_event
+        if link.events:
+            self.first_event = self.first_event or link.first_event
+            self.next_event = link.first_event + link.events
         report.commits, report.head, report.time = link.number, link.hash.hex(), link.time
         report.erased += erased
         report.decisions += len(link.decisions) // chain.ID_SIZE

@@ -98,40 +98,57 @@ def _code_of(text: Any, size: int, names: Any, ends: Any, table: Any, state: Any
 
 
 @_inlined
-def _copy_uuid(text: Any, data: Any, start: int) -> bool:
+def _copy_hex(text: Any, first: int, data: Any, start: int, size: int) -> Any:
+    """Copy some bytes that are written as digits; return 0 if all digits are valid. It has no branches."""
+    odd = np.int64(0)
+    for i in range(size):
+        high, low = np.int64(text[first + 2 * i]), np.int64(text[first + 2 * i + 1])
+        for letter in (high, low):
+            is_digit = np.int64(letter >= 48) & np.int64(letter <= 57)
+            odd |= 1 ^ (is_digit | (np.int64(letter >= 97) & np.int64(letter <= 102)))
+        # The codes of a to f are 97 to 102, and those of digits are below 64.
+        byte = 16 * ((high & 15) + 9 * (high >> 6)) + (low & 15) + 9 * (low >> 6)
+        data[start + i] = np.uint8(byte & 255)
+    return odd
+
+
+@_inlined
+def _copy_uuid(text: Any, data: Any, start: int) -> Any:
     """Copy the 16 bytes of an id; False if it does not have the form that `chain.id_text` writes."""
-    place = start
-    odd = False
-    i = 0
-    while i < 36:
-        if i == 8 or i == 13 or i == 18 or i == 23:
-            odd |= text[i] != 45
-            i += 1
-            continue
-        byte = np.int64(0)
-        for _ in range(2):
-            letter = np.int64(text[i])
-            is_digit = 48 <= letter <= 57
-            odd |= not (is_digit or 97 <= letter <= 102)
-            byte = byte * 16 + letter - (48 if is_digit else 87)
-            i += 1
-        data[place] = np.uint8(byte & 255)
-        place += 1
-    return not odd
+    if text[8] != 45 or text[13] != 45 or text[18] != 45 or text[23] != 45:
+        return False
+    odd = _copy_hex(text, 0, data, start, 4) | _copy_hex(text, 9, data, start + 4, 2)
+    odd |= _copy_hex(text, 14, data, start + 6, 2) | _copy_hex(text, 19, data, start + 8, 2)
+    return (odd | _copy_hex(text, 24, data, start + 10, 6)) == 0
+
+
+@_inlined
+def _distance(statement: int, columns: int) -> Any:
+    """Return the distance in memory between the values of a row; 0 if it is not the same for all."""
+    if columns < 2:
+        return np.int64(0)
+    first = _value(statement, np.int32(0))
+    found = _value(statement, np.int32(1)) - first
+    for column in range(2, columns):
+        if _value(statement, np.int32(column)) != first + column * found:
+            return np.int64(0)
+    return found
 
 
 @_inlined
 def _copy_row(
-    statement: int, columns: int, capacity: int, width: int, plan: Any, limits: Any, cells: Any, reals: Any,
-    data: Any, used: Any, names: Any, ends: Any, table: Any, room: Any, state: Any,
+    statement: int, distance: int, columns: int, capacity: int, width: int, plan: Any, limits: Any,
+    cells: Any, reals: Any, data: Any, used: Any, names: Any, ends: Any, table: Any, room: Any, state: Any,
 ) -> int:  # fmt: skip
-    """Copy the current row of a statement."""
+    """Copy the current row of a statement. `distance` is the one between its values, or 0."""
     row = state[ROWS]
+    first_value = _value(statement, np.int32(0))
     for column in range(columns):
         kind, optional, slot = plan[5 * column], plan[5 * column + 1], plan[5 * column + 2]
         low, high = plan[5 * column + 3], plan[5 * column + 4]
         cell = column * capacity + row
-        value = _value(statement, np.int32(column))
+        # SQLite keeps the values of a row in an array. To ask for each takes longer than to copy it.
+        value = first_value + column * distance if distance else _value(statement, np.int32(column))
         found = _type(value)
         if found == _NULL:
             if not optional:
@@ -222,7 +239,7 @@ def copy_rows(
     """
     mutex = _db_mutex(connection)
     _enter(mutex)  # the lock is recursive, so the functions below do not wait for it
-    result = NO_ROOM
+    result, distance = NO_ROOM, -1
     while state[ROWS] < capacity:
         if not state[AT_ROW]:
             found = _step(statement)
@@ -230,11 +247,13 @@ def copy_rows(
                 result = FINISHED if found == _DONE else FAILED
                 break
             state[AT_ROW] = 1
+        if distance < 0:
+            distance = max(_distance(statement, columns), 0)
         for slot in range(slots):
             before[slot] = used[slot]
         copied = _copy_row(
-            statement, columns, capacity, width, plan, limits, cells, reals, data, used, names, ends, table,
-            room, state,
+            statement, distance, columns, capacity, width, plan, limits, cells, reals, data, used, names,
+            ends, table, room, state,
         )  # fmt: skip
         if copied != FINISHED:
             for slot in range(slots):

@@ -75,6 +75,7 @@ class NativeColumns:
         and "uuid?" for their 16 bytes, zeros for NULL. Columns of type "bytes" are joined: one array of all
         bytes. Those of types "empty" and "null" are only checked.
         """
+        types = _with_one_null(types)
         plan, limits, slots = self._plan(types)
         parts: list[Arrays] = []
         width = _CAPACITY * _BYTES_PER_ROW
@@ -111,9 +112,9 @@ class NativeColumns:
 
         Returns None unless the others are sorted, each once.
         """
-        if np.array_equal(wanted, among):
-            return np.arange(among.size)
         keys = [np.ascontiguousarray(each) for each in (wanted, among)]
+        if np.array_equal(keys[0].view(np.uint8), keys[1].view(np.uint8)):  # faster than to compare keys
+            return np.arange(among.size)
         found = np.empty(wanted.size, np.int64)
         given = keys[0].itemsize, keys[0], keys[0].size, keys[1], keys[1].size, found
         return found if self._loops.find_keys(*given) else None
@@ -187,6 +188,15 @@ class NativeColumns:
         if (found < 0).any():
             raise OddRows("an update has another kind")
         return found
+
+
+def _with_one_null(types: Mapping[str, str]) -> Mapping[str, str]:
+    """Replace the columns that must be NULL by one, the first of their values that is not NULL."""
+    nulls = [name for name, kind in types.items() if kind == "null"]
+    if len(nulls) < 2:
+        return types
+    others = {name: kind for name, kind in types.items() if kind != "null"}
+    return {**others, f"coalesce({', '.join(nulls)})": "null"}
 
 
 def _hash(name: bytes) -> int:

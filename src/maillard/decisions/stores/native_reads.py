@@ -53,7 +53,9 @@ def packed_reader(transaction: Transaction) -> PackedReader:
 
 def _native_reader(plain: BulkReader) -> NativeReader | None:
     """Return a reader with compiled code, if the log is large and there is machine code for it."""
-    if not plain.has_decisions(MIN_DECISIONS) or loops(build=plain.has_decisions(MIN_BUILT)) is None:
+    if not plain.has_decisions(MIN_DECISIONS):
+        return None
+    if loops(build=False) is None and not (plain.has_decisions(MIN_BUILT) and loops(build=True)):
         return None
     try:
         return NativeReader(plain.transaction)
