@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import functools
+from multiprocessing import get_context
 
 import numpy as np
 import pytest
@@ -252,7 +253,7 @@ def test_results_do_not_depend_on_threads_executors_or_other_policies() -> None:
     problem = "linear:arms=3,dim=2"
     alone = simulate("lin-ms", problem, 200, 20, seed=4, threads=1)
     among = simulate(["lin-ucb", "lin-ms"], problem, 200, 20, seed=4, threads=2)
-    with concurrent.futures.ProcessPoolExecutor(1) as pool:
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         elsewhere = simulate("lin-ms", problem, 200, 20, seed=4, executor=pool)
     assert np.array_equal(alone.regret[0], among.regret[1])
     assert np.array_equal(alone.regret[0], elsewhere.regret[0])
