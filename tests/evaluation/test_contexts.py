@@ -355,3 +355,10 @@ def test_a_frozen_linear_policy_sees_the_features_of_each_row() -> None:
     assert evaluate(encoded, same, ["ips"])["ips"].value == pytest.approx(expected, rel=1e-12)
     with pytest.raises(CannotAnswer, match="encoded features"):
         evaluate(frame, same, ["ips"])
+
+
+def test_a_model_without_rewards_predicts_its_start() -> None:
+    model = RidgeModel(arms=2, features=1, reward_range=(0.0, 1.0))
+    used = np.zeros(3, np.bool_)
+    found = model.advance(np.ones((3, 1)), np.zeros(3, np.int64), np.full(3, np.nan), used)
+    assert found.tolist() == [[0.5, 0.5]] * 3
