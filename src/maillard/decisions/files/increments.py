@@ -147,7 +147,7 @@ def _batches(transaction: Transaction, log: DecisionLog, ids: Any, where: str) -
 def _complete_batches(
     transaction: SQLTransaction, log: DecisionLog, ids: Any, where: str, size: int
 ) -> Generator[Any, None, None]:
-    """Yield the rows with these ids as Arrow batches, none of which may be missing."""
+    """Yield the rows with these ids as Arrow batches; all of them must exist."""
     texts = (id_texts(each) for each in _parts(ids, size))
     for wanted, found in sql_batches.batches_of(transaction, log, texts):
         if sum(batch.num_rows for batch in found) < wanted.size:
