@@ -41,7 +41,8 @@ def old_logs(tmp_path: Path) -> Path:
 def test_an_old_log_verifies_and_evaluates_as_before(old_logs, name) -> None:
     found = verify(old_logs / name, "home")
     assert found.problems == []
-    assert (found.decisions, found.recomputed, found.largest_error) == (160, 160, 0.0)
+    assert (found.decisions, found.recomputed) == (160, 160)
+    assert found.largest_error <= 1e-12  # exp and log differ in the last bit between processors
     assert found.verdict == "consistent"
     report = evaluate(
         old_logs / name, "arm:blue", list(HOME_ESTIMATES), experiment="home", epoch="all", missing="ignore"
