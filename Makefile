@@ -85,7 +85,7 @@ test: $(READY) browser ## run the test suite on all cores
 
 torture: $(READY) nginx systemd ## run the long tests: more random cases, a million arms, a million concurrent decisions
 	@echo "== pytest, long tests (about forty minutes)"
-	$(BIN)/python -m pytest --numprocesses auto --dist worksteal -m torture
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal --timeout 3600 -m torture
 
 # Another version of numba would replace the compiled code of .venv, so it has its own folder.
 oldest: export NUMBA_CACHE_DIR := $(CURDIR)/$(OLDEST)/numba

@@ -364,8 +364,8 @@ def test_one_engine_serves_every_policy_of_its_base_class(tmp_path) -> None:
     code = f"import maillard; maillard.simulate({policies}, 'bernoulli:0.5,0.4', 50, 2)"
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)
-    engines = [path.name for path in tmp_path.rglob("*.nbi") if path.name.startswith("loop.")]
-    versions = [path.name for path in tmp_path.rglob("*.nbc") if path.name.startswith("loop.")]
+    engines = [path.name for path in tmp_path.rglob("*.nbi") if path.name.startswith("trial_loop.")]
+    versions = [path.name for path in tmp_path.rglob("*.nbc") if path.name.startswith("trial_loop.")]
     assert len(engines) == len(versions) == 1
 
 
