@@ -341,3 +341,12 @@ def _sum_of(spread: Mapping[int, Spread]) -> Spread:
 
 def _number(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
+
+
+def share_text(share: float) -> str:
+    """Return a positive share as a percentage, never as 0.
+
+    >>> share_text(0.25), share_text(0.0001)
+    ('25.0%', 'less than 0.1%')
+    """
+    return "less than 0.1%" if share < 0.001 else f"{share:.1%}"

@@ -12,7 +12,7 @@ import numpy as np
 
 from maillard.decisions.outcomes import MAX_DESIGN_EFFECT
 from maillard.errors import UnknownName
-from maillard.evaluation.diagnostics import Diagnostics, LateRewards
+from maillard.evaluation.diagnostics import Diagnostics, LateRewards, share_text
 from maillard.evaluation.estimators import all_estimators
 from maillard.evaluation.estimators.estimator import Estimator
 
@@ -218,8 +218,8 @@ class Report(Estimates):
             )
         if d.filled:
             found.append(
-                f"{d.filled:.1%} of the rewards are missing. The intervals are valid whatever these rewards "
-                "would have been"
+                f"{share_text(d.filled)} of the rewards are missing. The intervals are valid whatever these "
+                "rewards would have been"
             )
         found += self._late_warnings()
         if self.population and self.evidence.query.wanted is None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from maillard.array_types import Floats
 from maillard.evaluation.bound_targets import Target
 from maillard.evaluation.contextual_targets import ContextualTarget
-from maillard.evaluation.diagnostics import Diagnostics
+from maillard.evaluation.diagnostics import Diagnostics, share_text
 from maillard.evaluation.estimators.estimator import CONFIDENCE_SEQUENCE, Estimator
 from maillard.evaluation.evaluation_log import EvaluationLog
 from maillard.evaluation.log_sums import LogSums, TargetSums
@@ -194,8 +194,8 @@ class Evidence:
         d, found = self.diagnostics, []
         if d.missing:
             found.append(
-                f"{d.missing:.1%} of the rows have no reward and are left out, as if rewards were missing at "
-                "random; a reward window with a default value avoids this"
+                f"{share_text(d.missing)} of the rows have no reward and are left out, as if rewards were "
+                "missing at random; a reward window with a default value avoids this"
             )
         if not self.all_probabilities and self.never_shown:
             found.append(f"{self.never_shown}, so these rows count as if the reward were 0, or not at all")
