@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 
 from maillard import Bandit, Features, Reward, evaluate
 from maillard.decisions import read_log, write_log
+from maillard.decisions.contexts import Contexts
 from maillard.decisions.flat_contexts import flatten
 from maillard.decisions.log import DecisionLog
 from maillard.decisions.stores.memory import MemoryStore
-from maillard.errors import InvalidValue
+from maillard.errors import InvalidValue, MaillardError
+from tests.decisions.test_log_files import garbled
 
 UNIT_RANGE = Reward(low=0, high=1)
 VISITOR = Features({"device": ["phone", "desktop"], "age": (18, 90)})
@@ -163,7 +165,7 @@ _values = st.dictionaries(_name, _value, max_size=4)
 _arms = st.lists(_name.filter(lambda name: "\0" not in name), min_size=1, max_size=4, unique=True)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(
     calls=st.lists(st.tuples(_values, st.none() | _arms), min_size=1, max_size=5),
     erased=st.sets(st.integers(0, 4)),
@@ -285,6 +287,38 @@ def test_a_log_of_azure_personalizer_is_read_with_its_contexts(tmp_path) -> None
         assert [row.decision.arm for row in read_log(tmp_path / name).rows()] == ["mocha", "water"]
 
 
+def test_each_slot_is_a_decision(tmp_path) -> None:
+    """Conditional contextual bandits: an action is chosen for one slot after the other."""
+    arms = [{"_tag": name, "price": price} for price, name in enumerate(["tea", "latte", "mocha"], 1)]
+    slots = [{"size": "wide", "_inc": [0, 1, 2]}, {"size": "small"}]
+    outcomes = [
+        {"_label_cost": -1.0, "_a": [2, 0, 1], "_p": [0.5, 0.2, 0.3], "_o": [-1.0]},
+        {"_id": "other", "_label_cost": 0.0, "_a": [1, 0], "_p": [0.25, 0.75]},
+    ]
+    data = {
+        "Timestamp": "2026-02-04T16:31:29.2460000Z",
+        "EventId": "page-7",
+        "c": {"user": {"age": 36}, "_multi": arms, "_slots": slots},
+        "_outcomes": outcomes,
+    }
+    log = read_lines(tmp_path / "ccb.json", json.dumps(data) + "\n", line(1, 0, [1.0], {}, [{"_tag": "tea"}]))
+    first, second, third = log.rows()
+    one, two = first.decision, second.decision
+    assert (one.id, one.unit, one.position, two.id, two.unit, two.position) == (
+        "page-7/0", "page-7", 0, "other", "page-7", 1
+    )  # fmt: skip
+    assert (one.arm, two.arm, third.decision.arm) == ("mocha", "latte", "tea")
+    assert one.probabilities == pytest.approx({"tea": 0.2, "latte": 0.3, "mocha": 0.5}, rel=1e-15)
+    assert two.probabilities == pytest.approx({"tea": 0.75, "latte": 0.25}, rel=1e-15)
+    assert [log.reward_of(row) for row in log.rows()] == [1.0, 0.0, 0.0]
+    assert json.loads(one.context or "") == {"user.age": 36, "slot.size": "wide"}
+    assert json.loads(two.context or "") == {"user.age": 36, "slot.size": "small"}
+    assert json.loads(two.actions or "") == {"tea": {"price": 1}, "latte": {"price": 2}}
+    assert [row.decision.state for row in log.rows()] == [0, 1, 2]
+    write_log(log, tmp_path / "copy.dsjson")
+    assert list(read_log(tmp_path / "copy.dsjson").rows()) == [first, second, third]
+
+
 def test_a_rule_is_evaluated_on_a_log_of_another_program(tmp_path) -> None:
     rng, lines = random.Random(5), []
     for step in range(2000):
@@ -317,8 +351,14 @@ def test_probabilities_with_few_digits(tmp_path) -> None:
     [
         ({"pdrop": 0.5}, "line 2: pdrop: expected 0: decisions were dropped at random. If all lines have the "
          "same pdrop, remove it from them, got 0.5"),
-        ({"_outcomes": [{"_a": [0], "_p": [1]}]}, "line 2: _outcomes: expected a line for each decision"),
-        ({"c": {"_slots": [], "_multi": [{}, {}]}}, "line 2: _slots: expected a line for each decision"),
+        ({"_outcomes": [{"_a": [0], "_p": [1]}]}, "line 2: _outcomes: expected an outcome for each"),
+        ({"c": {"_slots": [{}], "_multi": [{}, {}]}}, "line 2: _outcomes: expected an outcome for each"),
+        ({"c": {"_slots": [{}], "_multi": [{"_slot_id": 0}, {}]}, "_outcomes": [{}]},
+         "line 2: _slot_id: expected no slates: all slots of a slate share one reward"),
+        ({"c": {"_slots": [{}], "_multi": [{}, {}]}, "_outcomes": [{"_a": [0, 2], "_p": [0.5, 0.5]}]},
+         "line 2: _a: expected indices of actions, from 0 to 1, got [0, 2]"),
+        ({"c": {"_slots": [{}], "_multi": [{}, {}]}, "_outcomes": [{"_a": [1, 1], "_p": [0.5, 0.5]}]},
+         "line 2: a: expected each of 1 arms once, and one p for each, got [1, 1]"),
         ({"c": {"user": {"a": 1}, "user.a": 2, "_multi": [{}, {}]}},
          "line 2: c: user.a: expected one value for each key, got [1, 2]"),
         ({"c": {"_multi": [{"f": 1e999}, {}]}}, "line 2: _multi: 1: f: expected a finite number"),
@@ -341,6 +381,27 @@ def test_errors_name_the_line_and_the_value(change, message, tmp_path) -> None:
     with pytest.raises(InvalidValue) as caught:
         read_lines(tmp_path / "wrong.json", good, json.dumps(json.loads(good) | change))
     assert message in str(caught.value)
+
+
+def test_garbled_lines_raise_only_maillard_errors(tmp_path) -> None:
+    rng, path, refused = random.Random(8), tmp_path / "log.dsjson", 0
+    write_log(read_log(dynamic(rng)), path)
+    slots = {
+        "c": {"x": {"y": [1, {"z": 2}]}, "_multi": COFFEE, "_slots": [{"s": 1}]},
+        "_outcomes": [{"_a": [1, 0], "_p": [0.5, 0.5]}],
+    }
+    ours = path.read_bytes().split(b"\n")[:3]
+    data = b"\n".join(
+        [*ours, line(2, -1, [0.2, 0.8], {"user": {"age": 36}}, COFFEE).encode(), json.dumps(slots).encode()]
+    )
+    for _ in range(150):
+        path.write_bytes(garbled(data, rng))
+        try:
+            for row in read_log(path).rows():
+                Contexts.of_texts([row.decision.context]).column("user.age")
+        except MaillardError:
+            refused += 1
+    assert refused > 60
 
 
 # Nested contexts.

@@ -2,7 +2,7 @@
 
 A cost is a negative reward. `vw-estimators` depends on the order of the keys and on the absence of blanks.
 The object "maillard" contains the fields that dsjson does not have; other programs ignore it. Features are in
-dsjson_features.py.
+dsjson_features.py, lines with several decisions in dsjson_slots.py.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from maillard.decisions.files.dsjson_features import (
     ArmAttributes,
     read_attributes,
     read_context,
-    read_names,
     write_features,
 )
+from maillard.decisions.files.dsjson_slots import Choice, choices_of
 from maillard.decisions.files.file_formats import WriteResult
 from maillard.decisions.files.foreign_logs import foreign_log, foreign_row
 from maillard.decisions.files.metadata import iso, read_iso
@@ -96,16 +96,13 @@ def open_file(path: Path, experiment: str | None, _columns: object = None) -> De
     return foreign_log(rows, str(path), experiment)
 
 
-def _read(line: bytes, place: int) -> Row | None:
-    """Read the decision in a line; None if the line has none."""
+def _read(line: bytes, place: int) -> list[Row]:
+    """Read the decisions in a line."""
+    if not line.strip() or line.startswith(b"["):  # such as [CHECKPOINT INFO LINE]
+        return []
     try:
-        if not line.strip() or line.startswith(b"["):  # such as [CHECKPOINT INFO LINE]
-            return None
-        data = json.loads(line)
-        if _is_no_decision(data):
-            return None
-        row = foreign_row(_values(data), place)
-        return row._replace(decision=row.decision._replace(**_encoded(data)))
+        choices = enumerate(choices_of(json.loads(line)), place)
+        return [_row(choice, number) for number, choice in choices]
     except InvalidValue:
         raise
     except MALFORMED as error:
@@ -114,29 +111,13 @@ def _read(line: bytes, place: int) -> Row | None:
         raise InvalidValue("content", shown, allowed) from None
 
 
-def _is_no_decision(data: Mapping[str, Any]) -> bool:
-    """Whether a line has a reward without its decision, or a decision that nobody has acted on."""
-    return (
-        ("RewardValue" in data and "a" not in data)
-        or data.get("_skipLearn") is True
-        or data.get("_deferred") is True
-    )
+def _row(choice: Choice, place: int) -> Row:
+    row = foreign_row(_values(choice.data, choice.arms) | choice.more, place)
+    return row._replace(decision=row.decision._replace(**_encoded(choice.data)))
 
 
-def _refuse_unsupported(data: Mapping[str, Any]) -> None:
-    if data.get("pdrop"):
-        allowed = "0: decisions were dropped at random. If all lines have the same pdrop, remove it from them"
-        raise InvalidValue("pdrop", data["pdrop"], allowed)
-    for name, content in (("_outcomes", data), ("_slots", data["c"])):
-        if name in content:
-            allowed = "a line for each decision: one that fills several slots cannot be read"
-            raise InvalidValue(name, content[name], allowed)
-
-
-def _values(data: Mapping[str, Any]) -> dict[str, Any]:
-    _refuse_unsupported(data)
+def _values(data: Mapping[str, Any], arms: list[str]) -> dict[str, Any]:
     ours, content = data.get("maillard") or {}, data["c"]
-    arms = read_names(content["_multi"])
     order = [_place(each, len(arms)) for each in data["a"]]
     chosen = _chosen(data, order, len(arms))
     values = {
