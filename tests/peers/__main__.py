@@ -29,7 +29,7 @@ def make_log(path: Path, decisions: int = 600) -> None:
     """Write a log of MS+ in which arms are added and retired and some rewards never arrive."""
     rng = random.Random(0)
     names = list(ARMS)
-    with Bandit(names[:3], "ms+:booster=8,sigma2=0.25", reward=Reward(low=0, high=1), log=path) as bandit:
+    with Bandit(names[:3], "ms+:booster=8", reward=Reward(low=0, high=1), log=path) as bandit:
         for step in range(decisions):
             if step == decisions // 3:
                 bandit.add_arm(names[3])
