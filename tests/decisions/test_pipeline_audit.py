@@ -359,3 +359,19 @@ def test_the_live_limit_holds_at_all_times(p) -> None:
 def test_limits() -> None:
     assert Audit.limit_for(3) == pytest.approx(4.2148, abs=1e-4)
     assert Audit.limit_for(3, 1e4) > 1.2 * Audit.limit_for(3)
+
+
+def test_probabilities_and_rewards_that_depend_on_the_position() -> None:
+    """Each position has its own probabilities and its own rewards, which is no fault."""
+    rng = np.random.default_rng(7)
+    n = 3000
+    position = rng.integers(0, 3, n)
+    p = np.array([[0.7, 0.3], [0.5, 0.5], [0.2, 0.8]])[position]
+    action = (rng.random(n) >= p[:, 0]).astype(int)
+    reward = (rng.random(n) < p[np.arange(n), action]).astype(float)
+    feedback = {"action": action, "reward": reward, "pscore": p[np.arange(n), action], "position": position}
+    report = evaluate(feedback, "uniform", ["ips"], adaptive=False)
+    assert report.diagnostics.faults == []
+    # Probabilities that were computed with the reward are still found at each position.
+    late = feedback | {"pscore": np.where(reward > 0, 0.6, 0.4)}
+    assert "computed after the reward" in str(evaluate(late, "uniform", ["ips"], adaptive=False).refusals)

@@ -20,6 +20,7 @@ from maillard.decisions.opening import read_log, write_log
 from tests.peers.comparing import DOUBLE, PYTHON, SINGLE, Comparison, run_script
 from tests.peers.contexts import compare_contexts
 from tests.peers.estimates import compare_estimators
+from tests.peers.features import compare_features
 
 ARMS = {"red": 0.2, 'bl"ue, b': 0.5, "grün": 0.7, "=1+1": 0.4}
 
@@ -94,11 +95,16 @@ def compare_formats(folder: Path) -> tuple[str, Comparison]:
 
 
 def main() -> None:
-    """Compare formats, then estimators."""
+    """Compare formats, features, estimators and estimates with contexts."""
     if not PYTHON.exists():
         raise SystemExit("the environment .peers does not exist; run `make peers`")
     differ = False
-    checks = {"formats": compare_formats, "estimators": compare_estimators, "contexts": compare_contexts}
+    checks = {
+        "formats": compare_formats,
+        "features": compare_features,
+        "estimators": compare_estimators,
+        "contexts": compare_contexts,
+    }
     for name, check in checks.items():
         with tempfile.TemporaryDirectory() as folder:
             description, found = check(Path(folder))

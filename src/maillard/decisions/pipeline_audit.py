@@ -10,9 +10,9 @@ b that of row t - 1; a pair of rows counts if both have the same position, and n
   has them is known before arm a is chosen. With the probabilities of chosen arms only, a pair needs the same
   time. These pairs also have the likelihood ratio Π (0.98 1{a = b} / p_t + 0.02). Its expectation in a
   correct log is 1, so it is 100,000 or more with probability at most 1 in 100,000.
-- Late probabilities: Σ (r - m) s, where m is the mean of the arm's earlier rewards and s the direction in
-  which the arm's logged probability changed last. In a correct log s is known before r. If the probability
-  was computed with r, then s has the sign of r - m.
+- Late probabilities: Σ (r - m) s, where m is the mean of the arm's earlier rewards at the same position, and
+  s the direction in which the arm's logged probability there changed last. In a correct log s is known
+  before r. If the probability was computed with r, then s has the sign of r - m.
 
 Sums of 1{a = b} - p have terms within [-1, 1] and the known variance V = Σ p (1 - p), so that Bennett's
 inequality holds for any number of rows: |Σ| is as large as S with probability at most
@@ -142,7 +142,10 @@ class PipelineAudit:
     def _add_rewards(self, columns: Columns) -> None:
         known = np.isfinite(columns.reward)
         reward, time = columns.reward[known], columns.time[known]
-        terms = late_terms(columns.arm[known], columns.log_probability[known], reward)
+        # Both may depend on the position, which is known before the choice.
+        arm, position = columns.arm[known], columns.position[known]
+        apart = arm * (position.max() + 1) + position if position.size and position.any() else arm
+        terms = late_terms(apart, columns.log_probability[known], reward)
         self.late = _merged(self.late, _sums_of(terms, terms * terms))
         self.add_order_of_rewards(reward, time)
 

@@ -93,11 +93,13 @@ def _plain(value: object, where: str) -> Any:
 
 
 def _write(values: object, where: str, limit: int) -> str:
-    text = _encode(values)
     try:
+        text = _encode(values)
         size = len(text) if text.isascii() else len(text.encode())
     except UnicodeEncodeError:
         raise InvalidValue(where, values, "text that can be encoded as UTF-8") from None
+    except ValueError:  # Python refuses to write an integer of more than 4300 digits
+        raise InvalidValue(where, "a number of thousands of digits", f"at most {limit} bytes") from None
     if size > limit:
         raise InvalidValue(where, f"{size} bytes of JSON", f"at most {limit} bytes")
     return text

@@ -1,7 +1,8 @@
 """Logs in the dsjson format of Vowpal Wabbit: one line for each decision with a reward.
 
 A cost is a negative reward. `vw-estimators` depends on the order of the keys and on the absence of blanks.
-The object "maillard" contains the fields that dsjson does not have; other programs ignore it.
+The object "maillard" contains the fields that dsjson does not have; other programs ignore it. Features are in
+dsjson_features.py, lines with several decisions in dsjson_slots.py.
 """
 
 from __future__ import annotations
@@ -13,11 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from maillard.decisions.decision import Decision
+from maillard.decisions.encoded_contexts import encoded_text, read_encoded_text
+from maillard.decisions.files.dsjson_features import (
+    ArmAttributes,
+    read_attributes,
+    read_context,
+    write_features,
+)
+from maillard.decisions.files.dsjson_slots import Choice, choices_of
 from maillard.decisions.files.file_formats import WriteResult
 from maillard.decisions.files.foreign_logs import foreign_log, foreign_row
 from maillard.decisions.files.metadata import iso, read_iso
 from maillard.decisions.files.output_files import atomic_file
-from maillard.decisions.files.row_codec import make_rows
+from maillard.decisions.files.row_codec import CHECKS, make_rows
 from maillard.decisions.log import MALFORMED, DecisionLog
 from maillard.decisions.stores.contract import Row
 from maillard.errors import InvalidValue
@@ -26,12 +35,16 @@ _OWN_FIELDS = (
     "experiment", "unit", "policy_version", "formula_version", "state", "epoch", "cold", "idempotency_key",
     "position", "origin", "log_probability",
 )  # fmt: skip
+# Other programs write probabilities with few digits. The probabilities of a log must have the sum 1 up to
+# `_ACCURATE`; those with a sum that is less accurate, but within `_ROUNDED`, are divided by it.
+_ACCURATE, _ROUNDED = 1e-6, 1e-3
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def write(log: DecisionLog, path: Path) -> WriteResult:
     """Write a line for each decision with a final reward."""
     rows = left_out = 0
+    attributes = ArmAttributes(log)
     with atomic_file(path) as partial, partial.open("w", newline="", encoding="utf8") as file:
         for row in log.rows():
             reward = log.final_reward_of(row)
@@ -39,14 +52,20 @@ def write(log: DecisionLog, path: Path) -> WriteResult:
                 left_out += 1
             else:
                 rows += 1
-                file.write(_line(row.decision, reward, log.policies.get(row.decision.policy_version)))
+                policy = log.policies.get(row.decision.policy_version)
+                features = write_features(row.decision, attributes.at(row.decision.state))
+                file.write(_line(row.decision, reward, policy, features))
     return WriteResult(rows, left_out)
 
 
-def _line(d: Decision, reward: float, policy: str | None) -> str:
+def _line(d: Decision, reward: float, policy: str | None, features: dict[str, Any]) -> str:
     chosen = d.eligible.index(d.arm)
     order = [chosen, *(place for place in range(len(d.eligible)) if place != chosen)]
     ours: dict[str, Any] = {name: getattr(d, name) for name in _OWN_FIELDS} | {"policy": policy}
+    context = {"context": d.context, "actions": d.actions, "encoded": encoded_text(d.encoded)}
+    ours |= {name: value for name, value in context.items() if value is not None}
+    if d.feature_version:
+        ours["feature_version"] = d.feature_version
     content: dict[str, Any] = {
         "_label_cost": 0.0 - reward,
         "_label_probability": d.probability,
@@ -56,7 +75,7 @@ def _line(d: Decision, reward: float, policy: str | None) -> str:
         "Version": "1",
         "EventId": d.id,
         "a": [place + 1 for place in order],
-        "c": {"_multi": [{"Arm": {"name": arm}} for arm in d.eligible]},
+        "c": features,
     }
     if not any(map(math.isnan, d.log_probabilities)):
         ours["log_probabilities"] = [None if log == -math.inf else log for log in d.log_probabilities]
@@ -77,13 +96,13 @@ def open_file(path: Path, experiment: str | None, _columns: object = None) -> De
     return foreign_log(rows, str(path), experiment)
 
 
-def _read(line: bytes, place: int) -> Row | None:
-    """Read the decision in a line; None if the line has none."""
+def _read(line: bytes, place: int) -> list[Row]:
+    """Read the decisions in a line."""
+    if not line.strip() or line.startswith(b"["):  # such as [CHECKPOINT INFO LINE]
+        return []
     try:
-        data = json.loads(line) if line.strip() else None
-        if data is None or ("RewardValue" in data and "a" not in data):  # a reward without its decision
-            return None
-        return foreign_row(_values(data), place)
+        choices = enumerate(choices_of(json.loads(line)), place)
+        return [_row(choice, number) for number, choice in choices]
     except InvalidValue:
         raise
     except MALFORMED as error:
@@ -92,19 +111,23 @@ def _read(line: bytes, place: int) -> Row | None:
         raise InvalidValue("content", shown, allowed) from None
 
 
-def _values(data: Mapping[str, Any]) -> dict[str, Any]:
-    if data.get("pdrop"):
-        raise InvalidValue("pdrop", data["pdrop"], "0: dropped decisions are not supported")
-    arms = _names(data["c"]["_multi"])
+def _row(choice: Choice, place: int) -> Row:
+    row = foreign_row(_values(choice.data, choice.arms) | choice.more, place)
+    return row._replace(decision=row.decision._replace(**_encoded(choice.data)))
+
+
+def _values(data: Mapping[str, Any], arms: list[str]) -> dict[str, Any]:
+    ours, content = data.get("maillard") or {}, data["c"]
     order = [_place(each, len(arms)) for each in data["a"]]
-    chosen = _place(data["_label_Action"], len(arms)) if "_label_Action" in data else order[0]
-    ours = data.get("maillard") or {}
+    chosen = _chosen(data, order, len(arms))
     values = {
         "arm": arms[chosen],
         "eligible": arms,
         "reward": None if data.get("_label_cost") is None else 0.0 - float(data["_label_cost"]),
         "time": read_iso(data["Timestamp"], "Timestamp") if "Timestamp" in data else 0,
         "id": data.get("EventId"),
+        "context": ours.get("context") if ours else read_context(content),
+        "actions": ours.get("actions") if ours else read_attributes(arms, content["_multi"]),
         **{name: ours[name] for name in _OWN_FIELDS if name in ours},
     }
     if "_label_probability" in data:
@@ -113,25 +136,46 @@ def _values(data: Mapping[str, Any]) -> dict[str, Any]:
         logs = ours["log_probabilities"]
         values["log_probabilities"] = [-math.inf if log is None else float(log) for log in logs]
     elif "p" in data:
-        if sorted(order) != list(range(len(arms))) or len(data["p"]) != len(order):
-            raise InvalidValue("a", data["a"], f"each of {len(arms)} arms once, and one p for each")
-        probabilities = [p for _, p in sorted(zip(order, map(float, data["p"]), strict=True))]
+        probabilities = _probabilities(data, order, len(arms))
         values["log_probabilities"] = [math.log(p) if p > 0 else -math.inf for p in probabilities]
+        stated = values.setdefault("probability", probabilities[chosen])
+        if abs(stated - probabilities[chosen]) > _ROUNDED:
+            raise InvalidValue("_label_probability", stated, f"{probabilities[chosen]}, as in p")
         values["probability"] = probabilities[chosen]
     return values
 
 
-def _place(value: object, count: int) -> int:
+def _encoded(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of our own decisions about how their contexts were encoded."""
+    ours = data.get("maillard") or {}
+    encoded, version = ours.get("encoded"), ours.get("feature_version", 0)
+    return {
+        "encoded": None if encoded is None else read_encoded_text(encoded),
+        "feature_version": CHECKS["integer"]("feature_version", version),
+    }
+
+
+def _chosen(data: Mapping[str, Any], order: list[int], count: int) -> int:
+    """Return the index of the chosen arm: of the label, otherwise the first of `a`."""
+    labelled = data.get("_label_Action")
+    chosen = order[0] if labelled is None else _place(labelled, count, "_label_Action")
+    if data.get("_labelIndex", chosen) != chosen:
+        raise InvalidValue("_labelIndex", data["_labelIndex"], f"{chosen}, the index of the chosen arm")
+    return chosen
+
+
+def _probabilities(data: Mapping[str, Any], order: list[int], count: int) -> list[float]:
+    """Return the probability of each arm, of which `p` has the order of `a`."""
+    if sorted(order) != list(range(count)) or len(data["p"]) != len(order):
+        raise InvalidValue("a", data["a"], f"each of {count} arms once, and one p for each")
+    probabilities = [p for _, p in sorted(zip(order, map(float, data["p"]), strict=True))]
+    total = math.fsum(probabilities)
+    if not (min(probabilities) >= 0 and abs(total - 1.0) <= _ROUNDED):
+        raise InvalidValue("p", data["p"], "probabilities with sum 1")
+    return [p / total for p in probabilities] if abs(total - 1.0) > _ACCURATE else probabilities
+
+
+def _place(value: object, count: int, field: str = "a") -> int:
     if type(value) is not int or not 1 <= value <= count:
-        raise InvalidValue("a", value, f"numbers of arms, from 1 to {count}")
+        raise InvalidValue(field, value, f"numbers of arms, from 1 to {count}")
     return value - 1
-
-
-def _names(arms: list[Mapping[str, Any]]) -> list[str]:
-    """Return the names of the arms, or their numbers if they have no names."""
-    features = [arm.get("Arm") for arm in arms]
-    named = [each.get("name") if isinstance(each, dict) else None for each in features]
-    names = [name for name in named if isinstance(name, str) and name]
-    if len(set(names)) == len(arms):
-        return names
-    return [str(number) for number in range(1, len(arms) + 1)]

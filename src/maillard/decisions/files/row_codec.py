@@ -108,9 +108,9 @@ def values_of(log: DecisionLog, row: Row) -> tuple[Any, ...]:
 
 
 def make_rows(
-    make: Callable[[Any, int], Row | None], items: Iterable[Any], where: str, first: int = 1
+    make: Callable[[Any, int], Row | list[Row]], items: Iterable[Any], where: str, first: int = 1
 ) -> Iterator[Row]:
-    """Make rows from items. `make` receives an item and the row's index, and may return None to skip it.
+    """Make rows from items. `make` receives an item and the row's index. It may return several rows, or none.
 
     The rows of an experiment must be in order of state and id. An error names the item: `where` and its
     number, counted from `first`.
@@ -119,18 +119,18 @@ def make_rows(
     place = 0
     for number, values in enumerate(items, first):
         try:
-            row = make(values, place)
-            if row is None:
-                continue
-            experiment, here = row.decision.experiment, (row.decision.state, row.decision.id)
-            if here <= before.get(experiment, (-1, "")):
-                allowed = "rows in order of state and id, each once"
-                raise InvalidValue("(state, id)", here, allowed)  # noqa: TRY301  # one place to add `where`
+            made = make(values, place)
+            rows = made if isinstance(made, list) else (made,)
+            for row in rows:
+                experiment, here = row.decision.experiment, (row.decision.state, row.decision.id)
+                if here <= before.get(experiment, (-1, "")):
+                    allowed = "rows in order of state and id, each once"
+                    raise InvalidValue("(state, id)", here, allowed)  # noqa: TRY301  # to add `where`
+                before[experiment] = here
         except InvalidValue as error:
             raise error.with_location(f"{where} {number}") from None
-        before[experiment] = here
-        place += 1
-        yield row
+        place += len(rows)
+        yield from rows
 
 
 def row_of(experiment: str, values: Values, _place: int) -> Row:
