@@ -80,6 +80,8 @@ def test_a_deferred_decision_counts_only_after_its_activation(bandit: Bandit, lo
 def test_it_gets_its_reward_even_if_that_came_first(bandit: Bandit, log: Log) -> None:
     assert add_reward(bandit, "e1", 0.5, "r1") == "parked"  # before the Rank call
     assert add_reward(bandit, "e1", 0.5, "r1") == "duplicate"
+    with pytest.raises(Conflict, match=r"event 'r1': the reward is already 0\.5, not 1\.0"):
+        add_reward(bandit, "e1", 1.0, "r1")
     bandit.session.defer(request())
     assert add_reward(bandit, "e1", 1.0, "r2") == "parked"  # before the activation
     log.clock.forward(10)

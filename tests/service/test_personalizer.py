@@ -153,9 +153,11 @@ def test_a_repeated_event_returns_the_same_decision(client, log) -> None:
     assert [client.rank(asked).as_dict() for _ in range(5)] == [first] * 5
     for value in (1.0, 1.0, -0.25):  # each call is a reward; the first counts
         client.events.reward(event, value)
+    for _ in range(2):  # a retry that says so is logged once
+        client.events.reward(event, 0.5, custom_headers={"Idempotency-Key": "r1"})
     row = stored(log, event)
     assert row is not None
-    assert rewards_of(log, row.id) == [1.0, 1.0, -0.25]
+    assert rewards_of(log, row.id) == [1.0, 1.0, -0.25, 0.5]
     with pytest.raises(ErrorResponseException) as other:
         client.rank(RankRequest(actions=actions(), context_features=[{"device": "watch"}], event_id=event))
     assert (other.value.response.status_code, model_of(other.value).code) == (400, "BadRequest")

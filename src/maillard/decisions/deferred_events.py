@@ -26,7 +26,7 @@ from maillard.decisions.decision import Decision, Outcome, RewardEvent
 from maillard.decisions.reward_rule import Reward
 from maillard.decisions.state import State
 from maillard.decisions.stores.contract import Transaction
-from maillard.errors import InvalidLog, InvalidValue, MaillardError
+from maillard.errors import Conflict, InvalidLog, InvalidValue, MaillardError
 
 _LIFETIME = 86_400_000_000  # microseconds, if the reward rule has no window
 
@@ -101,8 +101,11 @@ def add_reward(transaction: Transaction, state: State, key: str, row: RewardEven
     now = transaction.now
     waiting = read_waiting(transaction, key) or WaitingEvent(_expires(state.reward, now))
     for known in waiting.rewards:
-        if known.event == row.event:
+        if known.event == row.event and known.value == row.value:
             return "duplicate"
+        if known.event == row.event:
+            before = f"the reward is already {known.value!r}, not {row.value!r}"
+            raise Conflict(f"key {key!r}, event {row.event!r}: {before}")
     if len(waiting.rewards) >= ledger.MAX_REWARD_EVENTS:
         allowed = f"at most {ledger.MAX_REWARD_EVENTS} reward events per decision"
         raise InvalidValue("event", row.event, allowed)

@@ -276,6 +276,7 @@ PERSONALIZER_OPERATIONS: tuple[Operation, ...] = (
         204,
         returns=(None, "The reward is durable."),
         body=wire.PersonalizerReward,
+        headers=(("Idempotency-Key", False, "A repeated key counts once."),),
     ),
     _call(
         "events/{eventId:anything}/activate",

@@ -55,14 +55,16 @@ async def rank(context: RequestContext) -> HttpResponse:
 async def reward_event(context: RequestContext) -> HttpResponse:
     """Log a reward of an event. Each call is a reward of its own; the experiment says how they combine."""
     key, experiment = _event_id(context), await context.experiment()
+    given = context.headers.get(b"idempotency-key")
+    event = str(uuid.uuid4()) if given is None else given.decode("latin-1")
     try:
         # The decision is not known yet, so the row gets another id until then.
         row = check_reward_event(
-            experiment.bandit.state.reward, new_ids(1)[0], context.body.value, None, str(uuid.uuid4())
+            experiment.bandit.state.reward, new_ids(1)[0], context.body.value, None, event
         )
         outcome, identifier = await _apply(context, experiment, key, row)
-    except MaillardError:
-        context.service.metrics.count_reward("refused")
+    except MaillardError as error:
+        context.service.metrics.count_reward("conflict" if isinstance(error, Conflict) else "refused")
         raise
     context.service.metrics.count_reward(outcome)
     return HttpResponse(204, _NO_BODY, decision_id=identifier)
