@@ -117,6 +117,10 @@ def check(log: Path) -> None:
 # The SDK against a service.
 
 
+def test_the_endpoint_is_printed(service) -> None:
+    assert f"endpoint for Personalizer's SDK: {service.url} (experiment {NAME})\n" in service.output
+
+
 def test_rank_and_reward(client, log) -> None:
     event = new_event()
     context = [{"user": {"age": 36, "_name": "Ada"}}, {"device": "phone", "mobile": True}]
@@ -348,6 +352,9 @@ def test_the_subscription_key_is_an_api_key(tmp_path) -> None:
         rank = f"{service.url}/personalizer/v1.0/rank"
         body = {"actions": [{"id": "a"}]}
         assert httpx2.post(rank, json=body).status_code == 401
+        assert (
+            httpx2.get(f"{service.url}/personalizer/v1.0/model").status_code == 401
+        )  # it names the experiment
         bearer = {"Authorization": f"Bearer {decide}"}
         assert httpx2.post(rank, json=body, headers=bearer).status_code == 201
         header = {"Ocp-Apim-Subscription-Key": slow}

@@ -100,6 +100,9 @@ def serve(*, database: str, workers: int, no_keys: bool, **settings: Any) -> Non
 
     def announce(url: str) -> None:
         click.echo(_welcome(_reachable(url), where, no_keys=no_keys, fragment=first_key.fragment), err=True)
+        if settings["personalizer"] is not None:
+            name = printable(settings["personalizer"])
+            click.echo(f"endpoint for Personalizer's SDK: {_reachable(url)} (experiment {name})", err=True)
 
     run(
         database,

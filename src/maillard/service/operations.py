@@ -290,7 +290,7 @@ _METHODS: tuple[Method, ...] = ("GET", "POST", "PUT", "PATCH", "DELETE")
 # All other calls of Personalizer's API. They are not in the OpenAPI document.
 UNSUPPORTED_OPERATIONS: tuple[Operation, ...] = tuple(
     Operation(
-        method, "/personalizer/{call:anything}", personalizer.unsupported, None, {}, of_personalizer=True
+        method, "/personalizer/{call:anything}", personalizer.unsupported, "any", {}, of_personalizer=True
     )
     for method in _METHODS
 )
