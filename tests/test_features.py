@@ -267,6 +267,16 @@ def test_undeclared_keys_of_context_and_arm_are_crossed() -> None:
     ].any()  # a declared key is not crossed
 
 
+def test_a_frame_has_the_same_bins() -> None:
+    frame = pd.DataFrame({"age": [36.5, None, -3.0], "visits": [0, 7, 10**6], "new": [True, False, None]})
+    rows = [
+        {"age": 36.5, "visits": 0, "new": True},
+        {"visits": 7, "new": False},
+        {"age": -3.0, "visits": 10**6},
+    ]
+    assert CROSSED.encode_frame(frame).tolist() == [CROSSED.encode(row).tolist() for row in rows]
+
+
 def test_a_declaration_without_crosses_of_the_rest_keeps_its_version() -> None:
     assert json.loads(Features({}, rest=hashed(2)).to_json())["version"] == 1
     assert json.loads(Features({}, rest=hashed(2, numbers="bins")).to_json())["version"] == 2
