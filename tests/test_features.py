@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 from maillard import Features, InvalidValue, LinearTally, UnknownName, hashed
 from maillard.feature_grid import grid_units
 from maillard.features import category, flag, number
+from maillard.features.feature_types import bin_of
 
 STEPS = 65536
 
@@ -42,6 +43,8 @@ LENIENT = Features(
     crosses=[("device", "age"), ("age", "age"), ("device", "city"), ("returning", "age")],
     rest=hashed(6),
 )
+
+CROSSED = Features({}, rest=hashed(4, numbers="bins"), rest_crosses=hashed(6, numbers="bins"))
 
 
 def bucket(text: str, buckets: int) -> int:
@@ -211,6 +214,74 @@ def test_undeclared_keys_go_to_the_rest() -> None:
         features.encode({"age": 1, "speed": 1.5})
     with pytest.raises(InvalidValue, match="context: expected names as keys, got 7"):
         features.encode({"age": 1, 7: "x"})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(
+    ("number", "bin_"),
+    [
+        (0, "~0.0"), (-0.0, "~0.0"), (1, "~1.0"), (1.4999, "~1.0"), (1.5, "~1.5"), (2, "~2.0"), (18, "~16.0"),
+        (24, "~24.0"), (31.9, "~24.0"), (-31, "~-24.0"), (0.1, "~0.09375"),
+        (2**70, "~1.1805916207174113e+21"),
+        (np.float32(36), "~32.0"), (5e-324, "~5e-324"),
+    ],
+)  # fmt: skip
+def test_numbers_may_be_hashed_by_their_bin(number, bin_) -> None:
+    features = Features({}, rest=hashed(64, numbers="bins"))
+    assert np.flatnonzero(features.encode({"age": number})[1:]).tolist() == [bucket(f"age={bin_}", 64)]
+    declared = Features({"age": hashed(64, numbers="bins")}, intercept=False)
+    assert np.flatnonzero(declared.encode({"age": number})).tolist() == [bucket(bin_, 64)]
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_a_bin_has_numbers_of_similar_size(value) -> None:
+    end = float(bin_of(value)[1:])
+    assert bin_of(end) == bin_of(value)
+    assert abs(end) <= abs(value) < 2 * abs(end) or value == 0 or abs(value) < 1e-300
+    assert math.copysign(1, end) == math.copysign(1, value) or value == 0
+
+
+def test_texts_and_flags_have_no_bin() -> None:
+    features = Features({}, rest=hashed(64, numbers="bins"))
+    row = features.encode({"age": "36", "new": True, "visits": None})
+    assert np.flatnonzero(row[1:]).tolist() == sorted(bucket(text, 64) for text in ["age=36", "new=true"])
+    with pytest.raises(InvalidValue, match="age: expected a finite number, got inf"):
+        features.encode({"age": math.inf})
+    with pytest.raises(InvalidValue, match="numbers: expected 'text' or 'bins', got 'scaled'"):
+        hashed(3, numbers="scaled")
+
+
+def test_undeclared_keys_of_context_and_arm_are_crossed() -> None:
+    features = Features({"price": (0, 10)}, rest=hashed(16), rest_crosses=hashed(32, numbers="bins"))
+    assert features.names[-33:-31] == ("rest#15", "rest_crosses#0")
+    context, arm = {"device": "phone", "age": 36}, {"topic": "news", "price": 5, "new": True, "old": None}
+    row = features.encode(context, arm=arm)
+    alone = ["device=phone", "age=36", "topic=news", "new=true"]
+    pairs = [f"{one}*{two}" for one in ("device=phone", "age=~32.0") for two in ("topic=news", "new=true")]
+    assert np.flatnonzero(row[2:18]).tolist() == sorted({bucket(text, 16) for text in alone})
+    assert np.flatnonzero(row[18:]).tolist() == sorted({bucket(text, 32) for text in pairs})
+    assert set(row[2:].tolist()) == {0.0, 1.0}
+    assert features.encode({**context, **arm})[:18].tolist() == row[:18].tolist()
+    assert not features.encode({**context, **arm})[18:].any()  # without an arm there are no pairs
+    assert not features.encode({"price": 5}, arm={"topic": "news"})[
+        18:
+    ].any()  # a declared key is not crossed
+
+
+def test_a_frame_has_the_same_bins() -> None:
+    frame = pd.DataFrame({"age": [36.5, None, -3.0], "visits": [0, 7, 10**6], "new": [True, False, None]})
+    rows = [
+        {"age": 36.5, "visits": 0, "new": True},
+        {"visits": 7, "new": False},
+        {"age": -3.0, "visits": 10**6},
+    ]
+    assert CROSSED.encode_frame(frame).tolist() == [CROSSED.encode(row).tolist() for row in rows]
+
+
+def test_a_declaration_without_crosses_of_the_rest_keeps_its_version() -> None:
+    assert json.loads(Features({}, rest=hashed(2)).to_json())["version"] == 1
+    assert json.loads(Features({}, rest=hashed(2, numbers="bins")).to_json())["version"] == 2
+    data = json.loads(Features({}, rest=hashed(2), rest_crosses=hashed(3)).to_json())
+    assert (data["version"], data["rest_crosses"]) == (2, {"type": "hashed", "buckets": 3})
 
 
 def test_any_mapping_is_accepted() -> None:
@@ -465,6 +536,8 @@ def test_types_are_checked(make, message) -> None:
         ({"crosses": [("a", "a")]}, InvalidValue, "two different features, or a number with itself"),
         ({"crosses": [(["a"], "n")]}, UnknownName, "crosses"),
         ({"rest": 32}, InvalidValue, r"rest: expected hashed\(m\), or None, got 32"),
+        ({"rest_crosses": hashed(2)}, InvalidValue, r"rest_crosses: expected hashed\(m\) next to rest="),
+        ({"rest": hashed(2), "rest_crosses": 2}, InvalidValue, r"rest_crosses: expected hashed\(m\)"),
         ({"intercept": 1}, InvalidValue, "intercept: expected True or False"),
         ({"max_dimension": 3}, InvalidValue, "at most 3 columns"),
     ],
@@ -497,6 +570,7 @@ def test_long_and_short_forms_are_equal() -> None:
         Features({"a": ["x"], "n": (0, 1)}, intercept=False),
         Features({"a": ["x"], "n": (0, 1)}, crosses=[("a", "n")]),
         Features({"a": ["x"], "n": (0, 1)}, rest=hashed(2)),
+        Features({"a": ["x"], "n": (0, 1)}, rest=hashed(2), rest_crosses=hashed(2)),
         Features({"a": ["x"], "n": number(0, 1, default=0)}),
         Features({"a": ["x"]}),
         "features",
@@ -506,7 +580,7 @@ def test_other_declarations_are_not_equal(other) -> None:
     assert Features({"a": ["x"], "n": (0, 1)}) != other
 
 
-@pytest.mark.parametrize("features", [EXAMPLE, LENIENT, Features({})], ids=repr)
+@pytest.mark.parametrize("features", [EXAMPLE, LENIENT, CROSSED, Features({})], ids=repr)
 def test_json_and_pickle_round_trip(features) -> None:
     for twin in (
         Features.from_json(features.to_json()),
@@ -538,7 +612,7 @@ DATA = json.loads(LENIENT.to_json())
         "[]",
         "{}",
         None,
-        json.dumps({**DATA, "version": 2}),
+        json.dumps({**DATA, "version": 3}),
         json.dumps({**DATA, "features": {}}),
         json.dumps({**DATA, "features": [7]}),
         json.dumps({**DATA, "features": DATA["features"][:1] * 2}),
@@ -551,6 +625,8 @@ DATA = json.loads(LENIENT.to_json())
         json.dumps({**DATA, "intercept": None}),
         json.dumps({**DATA, "rest": {"type": "flag"}}),
         json.dumps({**DATA, "rest": 7}),
+        json.dumps({**DATA, "rest": None, "rest_crosses": {"type": "hashed", "buckets": 2}}),
+        json.dumps({**DATA, "pairs": None}),
     ],
 )
 def test_other_json_is_refused(text) -> None:

@@ -193,6 +193,13 @@ def test_documents_are_stored_by_kind_and_name(log: Log) -> None:
     with log.open().reading("") as transaction:
         assert transaction.documents("key") == {"a": "2 \N{SNOWMAN}", "b": "4"}
         assert transaction.documents("none") == {}
+        assert transaction.document("key", "b") == "4"
+        assert transaction.document("key", "c") is None
+    with write(store, "", lock=False) as transaction:
+        transaction.remove_document("key", "b")
+        transaction.remove_document("key", "c")  # there is none
+        assert transaction.documents("key").keys() == {"a"}
+        assert transaction.documents("probe").keys() == {"a"}
     assert store.experiments() == []
 
 

@@ -31,7 +31,7 @@ uvicorn.Server.on_tick = on_tick
 _SETTINGS = {
     "host": "::1", "port": "8123", "workers": "3", "rate_limit": "7.0", "log_level": "error",
     "no_keys": "True", "job_timeout": "9.5", "drain_delay": "2.5", "export_to": "exported",
-    "export_every": "15m",
+    "export_every": "15m", "personalizer": "loop",
 }  # fmt: skip
 
 

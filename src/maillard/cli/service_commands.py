@@ -69,6 +69,12 @@ _EXAMPLE = {
 )
 @_serve_option("--export-every", "Time between exports, such as 15m or 1h.", default="1h", metavar="DURATION")
 @_serve_option(
+    "--personalizer",
+    "Offer the Rank, Reward and Activate calls of Azure Personalizer, for this experiment (default: "
+    "personalizer). A new one is created.",
+    is_flag=False, flag_value="personalizer", metavar="[EXPERIMENT]",
+)  # fmt: skip
+@_serve_option(
     "--no-keys", "For development: require no API key, and listen on this machine only.",
     is_flag=True, default=False, show_default=False,
 )  # fmt: skip
@@ -94,6 +100,9 @@ def serve(*, database: str, workers: int, no_keys: bool, **settings: Any) -> Non
 
     def announce(url: str) -> None:
         click.echo(_welcome(_reachable(url), where, no_keys=no_keys, fragment=first_key.fragment), err=True)
+        if settings["personalizer"] is not None:
+            name = printable(settings["personalizer"])
+            click.echo(f"endpoint for Personalizer's SDK: {_reachable(url)} (experiment {name})", err=True)
 
     run(
         database,

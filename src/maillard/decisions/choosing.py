@@ -107,6 +107,16 @@ class DecisionBatch:
         self._log(self.new)
         return self.results
 
+    def sample_unlogged(self, kept: Decision | None) -> list[Decision]:
+        """The decision of the only request, which the caller keeps; or that of an earlier call with its key.
+
+        `kept` is a decision that the caller has kept for this key.
+        """
+        (request,) = self.requests
+        if kept is not None and request.key is not None:
+            self.stored.setdefault(request.key, [kept])
+        return self._repeat_call(0) if request.key in self.stored else self._sample(request)
+
     def _run(self, indices: Iterable[int], find: Callable[[int], list[Decision]]) -> None:
         for index in indices:
             try:

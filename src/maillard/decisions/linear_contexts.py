@@ -34,6 +34,13 @@ class LinearContexts(ContextRule):
     earlier: tuple[Features, ...] = ()
     "Features that this epoch began with, before others were appended. Each has fewer columns than the next."
 
+    def __post_init__(self) -> None:
+        if self.model == "disjoint" and self.features.rest_crosses is not None:
+            allowed = (
+                "features without rest_crosses, or model='shared': the arms of a disjoint model have none"
+            )
+            raise InvalidValue("features", self.features, allowed)
+
     def describe(self) -> str:
         return f"the experiment has features and a {self.model} model"
 
@@ -73,17 +80,17 @@ class LinearContexts(ContextRule):
                 allowed = f"names that no arm has as a feature; {arm!r} has this one"
                 raise InvalidValue("context", name, allowed)
         where = f"{'actions' if self.dynamic else 'arms'}: {arm}"
-        return self._encode({**context, **attributes}, where, context)
+        return self._encode(context, where, attributes)
 
-    def _encode(self, values: Values, where: str, context: Values | None = None) -> Floats:
-        """Encode a mapping. An error names the argument, or `context` if the value comes from there."""
+    def _encode(self, context: Values, where: str, attributes: Values | None = None) -> Floats:
+        """Encode a context. An error names the argument, or `context` if the value comes from there."""
         try:
-            return self.features.encode(values)
+            return self.features.encode(context, arm=attributes)
         except InvalidValue as error:
-            place = "context" if context is not None and error.field in context else where
+            place = "context" if error.field in context else where
             raise error.with_location(place) from None
         except UnknownName as error:
-            place = "context" if context is not None and error.name in context else where
+            place = "context" if error.name in context else where
             raise UnknownName(place.partition(":")[0], error.name, error.known) from None
 
     def policy_input(self, encoded: Encoded, eligible: int, mask: Bools | None) -> PolicyInput:

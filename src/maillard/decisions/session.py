@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from maillard.decisions import ledger
+from maillard.decisions import deferred_events, ledger
 from maillard.decisions.actors import current_actor
 from maillard.decisions.call_arguments import Request
 from maillard.decisions.choosing import DecisionBatch, RandomSource
@@ -93,6 +93,20 @@ class Session:
         """Log rewards, apply them, and return the outcome of each."""
         outcomes: list[Outcome | MaillardError] = self._submit("rewards", rows, self._changes)
         return outcomes
+
+    def defer(self, request: Request) -> list[Decision]:
+        """Make a decision that is logged when it is activated; it is durable when this returns."""
+        rows: list[Decision] = self.write(
+            lambda transaction, state: deferred_events.defer(transaction, state, request, self._random)
+        )
+        return rows
+
+    def activate(self, key: str) -> tuple[Decision, bool] | None:
+        """Log the decision that waits under a key. Returns it and whether it is new, or None."""
+        found: tuple[Decision, bool] | None = self.write(
+            lambda transaction, state: deferred_events.activate(transaction, state, key, self._random)
+        )
+        return found
 
     def settle(self) -> None:
         """Close all reward windows that are due."""

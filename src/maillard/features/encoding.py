@@ -17,14 +17,16 @@ from maillard.features.feature_types import (
     Hashed,
     Number,
     plain,
-    text_of,
     type_from_data,
     type_of,
 )
 
-_VERSION = 1  # of the encoding: the order of the columns, scaling, rounding and hashing
+# The version of the encoding: the order of the columns, scaling, rounding and hashing. Version 2 has also
+# `rest_crosses`, and bins of numbers; a declaration without them has version 1.
+_VERSIONS = 1, 2
 _PLAIN_TYPES = frozenset((str, int, bool))  # values that `plain` would return as they are
 _FIELDS = {"version", "features", "crosses", "intercept", "rest"}
+_NEW_FIELDS = {"rest_crosses"}  # of version 2
 
 
 class Features:
@@ -37,9 +39,10 @@ class Features:
     >>> features.encode({"device": "phone", "age": 36})
     array([ 1. ,  1. ,  0. ,  0. , -0.5, -0.5,  0. ,  0. ])
 
-    The columns are the intercept, the features in the order declared, the crosses, and the columns of
-    `rest`. Every number is a multiple of 2**-16 from -1 to 1. The same declaration encodes a mapping with the
-    same bits everywhere, so it can be stored next to what was computed from it.
+    The columns are the intercept, the features in the order declared, the crosses, the columns of `rest`, and
+    those of `rest_crosses`: the crosses of undeclared keys of a context with those of an arm. Every number is
+    a multiple of 2**-16 from -1 to 1. The same declaration encodes a mapping with the same bits everywhere,
+    so it can be stored next to what was computed from it.
     """
 
     __slots__ = (
@@ -52,6 +55,7 @@ class Features:
         "intercept",
         "names",
         "rest",
+        "rest_crosses",
         "types",
     )
 
@@ -65,6 +69,8 @@ class Features:
     "Whether the first column is always 1."
     rest: Hashed | None
     "How undeclared keys are encoded; None if they are refused."
+    rest_crosses: Hashed | None
+    "How pairs of an undeclared key of the context and one of the arm are encoded; None if they are not."
     names: tuple[str, ...]
     "Names of the columns."
 
@@ -75,6 +81,7 @@ class Features:
         crosses: Iterable[tuple[str, str]] = (),
         intercept: bool = True,
         rest: Hashed | None = None,
+        rest_crosses: Hashed | None = None,
         max_dimension: int | None = MAX_DIMENSION,
     ) -> None:
         if not isinstance(features, Mapping):
@@ -84,10 +91,14 @@ class Features:
                 raise InvalidValue("features", name, "names that are not empty")
         if rest is not None and not isinstance(rest, Hashed):
             raise InvalidValue("rest", rest, "hashed(m), or None")
+        if rest_crosses is not None and (not isinstance(rest_crosses, Hashed) or rest is None):
+            allowed = "hashed(m) next to rest=hashed(m), or None"
+            raise InvalidValue("rest_crosses", rest_crosses, allowed)
         if not isinstance(intercept, bool):
             raise InvalidValue("intercept", intercept, "True or False")
         self.types = {name: type_of(name, declared) for name, declared in features.items()}
-        self.inputs, self.intercept, self.rest = tuple(self.types), intercept, rest
+        self.inputs, self.intercept = tuple(self.types), intercept
+        self.rest, self.rest_crosses = rest, rest_crosses
         self.crosses = self._checked(crosses)
         self._lay_out(max_dimension)
 
@@ -117,6 +128,8 @@ class Features:
         if rest is not None:
             # A declared feature is taken out of the rest, so the meaning of its columns depends on them.
             widths["rest", rest, frozenset(types)] = rest.width
+        if self.rest_crosses is not None:
+            widths["rest_crosses", self.rest_crosses, frozenset(types)] = self.rest_crosses.width
         for block, width in widths.items():
             self._blocks[block] = start, width
             start += width
@@ -138,6 +151,7 @@ class Features:
         for one, two in self.crosses:
             names += [f"{a}*{b}" for a in types[one].columns(one) for b in types[two].columns(two)]
         names += rest.columns("rest") if rest is not None else []
+        names += self.rest_crosses.columns("rest_crosses") if self.rest_crosses is not None else []
         for name, times in Counter(names).items():
             if times > 1:
                 raise InvalidValue("features", name, "features whose columns have different names")
@@ -148,11 +162,18 @@ class Features:
         """Number of columns."""
         return len(self.names)
 
-    def encode(self, context: Mapping[str, Any], counts: Counter[tuple[str, str]] | None = None) -> Floats:
+    def encode(
+        self,
+        context: Mapping[str, Any],
+        counts: Counter[tuple[str, str]] | None = None,
+        *,
+        arm: Mapping[str, Any] | None = None,
+    ) -> Floats:
         """Return the row of numbers for one mapping of feature names to values.
 
-        A value that is None or NaN counts as missing. `counts`, if given, counts the features whose value was
-        clipped to its range, was not a level ("other") or was missing ("default"):
+        `arm` has the attributes of an arm, for a shared model; its names must differ from those of the
+        context. A value that is None or NaN counts as missing. `counts`, if given, counts the features whose
+        value was clipped to its range, was not a level ("other") or was missing ("default"):
 
         >>> counts = Counter()
         >>> Features({"age": (18, 90)}).encode({"age": 120}, counts).tolist(), dict(counts)
@@ -160,6 +181,7 @@ class Features:
         """
         if type(context) is not dict and not isinstance(context, Mapping):
             raise InvalidValue("context", context, "a mapping of feature names to values")
+        own, context = context, context if arm is None else {**context, **arm}
         if self.rest is None and not context.keys() <= self.types.keys():
             self._refuse_unknown(context)
         row, entries = self._template.copy(), []
@@ -174,22 +196,38 @@ class Features:
             (i, x), (j, y) = entries[one], entries[two]
             row[start + i * width + j] = round(x * y / STEPS) / STEPS
         if self.rest is not None:
-            for name, value in context.items():
-                if name not in self.types and (column := self.rest_column(name, plain(value))) is not None:
-                    row[column] = 1.0
+            self._encode_rest(row, own, arm)
         if counts is not None:
             remarks = [(name, type_.remark(plain(context.get(name)))) for name, type_, _ in self._plan]
             counts.update((name, remark) for name, remark in remarks if remark)
         return np.array(row)
 
+    def _encode_rest(
+        self, row: list[float], context: Mapping[str, Any], arm: Mapping[str, Any] | None
+    ) -> None:
+        """Set the columns of undeclared keys, and those of their crosses."""
+        rest, crosses = self.rest, self.rest_crosses
+        assert rest is not None
+        start = len(row) - rest.width - (0 if crosses is None else crosses.width)
+        for name, text in self._undeclared(context, rest) + self._undeclared(arm or {}, rest):
+            row[start + rest.bucket(name, text)] = 1.0
+        if crosses is not None and arm:
+            ours, start = self._undeclared(arm, crosses), len(row) - crosses.width
+            for name, text in self._undeclared(context, crosses):
+                for _, other in ours:
+                    row[start + crosses.bucket(name, f"{text}*{other}")] = 1.0
+
+    def _undeclared(self, values: Mapping[str, Any], rest: Hashed) -> list[tuple[str, str]]:
+        """The undeclared keys that are not missing, each with the text "key=value"."""
+        found = [(name, plain(value)) for name, value in values.items() if name not in self.types]
+        return [(name, _rest_text(name, value, rest)) for name, value in found if value is not None]
+
     def rest_column(self, name: str, value: Any) -> int | None:
         """The column of an undeclared key and its value: the bucket of the text "key=value"."""
-        if not isinstance(name, str):
-            raise InvalidValue("context", name, "names as keys")
         if value is None or self.rest is None:
             return None
-        text = str(value).lower() if isinstance(value, bool) else text_of(name, value)
-        return self.dimension - self.rest.width + self.rest.bucket(name, f"{name}={text}")
+        start = self._blocks["rest", self.rest, frozenset(self.types)][0]
+        return start + self.rest.bucket(name, _rest_text(name, value, self.rest))
 
     def _refuse_unknown(self, names: Iterable[str]) -> None:
         for name in names:
@@ -199,8 +237,8 @@ class Features:
     def encode_frame(self, frame: Any, counts: Counter[tuple[str, str]] | None = None) -> Floats:
         """Return one row per row of a pandas or polars data frame or an Arrow table.
 
-        The result has the same bits as `encode` of each row. A column that is not declared is refused, unless
-        there is a `rest`; `frame[list(features.inputs)]` selects the declared ones.
+        The result has the same bits as `encode` of each row, without an arm. A column that is not declared is
+        refused, unless there is a `rest`; `frame[list(features.inputs)]` selects the declared ones.
         """
         from maillard.features.frame_encoding import encode_frame
 
@@ -259,15 +297,20 @@ class Features:
         {"version": 1, "features": [{"name": "age", "type": "number", "low": 18.0, "high": 90.0}],
          "crosses": [], "intercept": true, "rest": null}
         """
-        return json.dumps(
-            {
-                "version": _VERSION,
-                "features": [{"name": name, **type_.to_data()} for name, type_ in self.types.items()],
-                "crosses": [list(pair) for pair in self.crosses],
-                "intercept": self.intercept,
-                "rest": None if self.rest is None else self.rest.to_data(),
-            }
-        )
+        data = {
+            "version": 1,
+            "features": [{"name": name, **type_.to_data()} for name, type_ in self.types.items()],
+            "crosses": [list(pair) for pair in self.crosses],
+            "intercept": self.intercept,
+            "rest": None if self.rest is None else self.rest.to_data(),
+        }
+        hashes = [self.rest, *self.types.values()]
+        if self.rest_crosses is not None or any(
+            getattr(each, "numbers", "text") != "text" for each in hashes
+        ):
+            data["version"] = 2
+            data["rest_crosses"] = None if self.rest_crosses is None else self.rest_crosses.to_data()
+        return json.dumps(data)
 
     @classmethod
     def from_json(cls, text: str | bytes, *, max_dimension: int | None = None) -> Features:
@@ -276,10 +319,10 @@ class Features:
             data = json.loads(text)
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidValue("features", text, f"valid JSON ({error})") from None
-        if not isinstance(data, dict) or set(data) != _FIELDS:
+        if not isinstance(data, dict) or set(data) - _NEW_FIELDS != _FIELDS:
             raise InvalidValue("features", data, f"an object with {', '.join(sorted(_FIELDS))}")
-        if data["version"] != _VERSION:
-            allowed = f"{_VERSION}, the version of the encoding that this version of maillard knows"
+        if data["version"] not in _VERSIONS:
+            allowed = f"{_VERSIONS[0]} or {_VERSIONS[1]}, the encodings that this version of maillard knows"
             raise InvalidValue("version", data["version"], allowed)
         if not isinstance(data["features"], list) or not isinstance(data["crosses"], list):
             raise InvalidValue("features", data, '"features" and "crosses" as lists')
@@ -289,11 +332,21 @@ class Features:
             if not isinstance(name, str) or name in features:
                 raise InvalidValue("features", each, "a feature with a name that no other has")
             features[name] = type_from_data({key: value for key, value in each.items() if key != "name"})
-        rest = None if data["rest"] is None else type_from_data(data["rest"])
+        hashes = {
+            name: None if data.get(name) is None else type_from_data(data[name])
+            for name in ("rest", "rest_crosses")
+        }
         return cls(
             features,
             crosses=data["crosses"],
             intercept=data["intercept"],
-            rest=rest,  # type: ignore[arg-type]  # checked by the constructor
+            **hashes,  # type: ignore[arg-type]  # checked by the constructor
             max_dimension=max_dimension,
         )
+
+
+def _rest_text(name: object, value: Any, rest: Hashed) -> str:
+    """What is hashed for an undeclared key."""
+    if not isinstance(name, str):
+        raise InvalidValue("context", name, "names as keys")
+    return f"{name}={str(value).lower() if isinstance(value, bool) else rest.text(name, value)}"

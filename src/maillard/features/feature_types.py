@@ -10,7 +10,8 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from functools import lru_cache
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from maillard.errors import InvalidValue
 from maillard.feature_grid import STEPS
 
 _OTHER = "(other)"
+_MAX_CACHED_TEXT = 200  # characters of a text whose hash is cached
 _FORMS = "a range (low, high), a list of levels, bool, hashed(m), or number(), category() or flag()"
 
 
@@ -182,10 +184,14 @@ class Hashed(FeatureType):
 
     kind = "hashed"
     buckets: int
+    numbers: Literal["text", "bins"] = field(default="text", kw_only=True)
+    "Whether a number is a category of its own, or belongs to a bin with numbers of similar size."
 
     def __post_init__(self) -> None:
         if type(self.buckets) is not int or self.buckets < 1:
             raise InvalidValue("buckets", self.buckets, "a whole number >= 1")
+        if self.numbers not in ("text", "bins"):
+            raise InvalidValue("numbers", self.numbers, "'text' or 'bins'")
         self._check_default()
 
     @property
@@ -196,18 +202,42 @@ class Hashed(FeatureType):
         return [f"{name}#{bucket}" for bucket in range(self.buckets)]
 
     def encode(self, name: str, value: Any) -> tuple[int, int]:
-        return self.bucket(name, value if type(value) is str else text_of(name, value)), STEPS
+        return self.bucket(name, value if type(value) is str else self.text(name, value)), STEPS
+
+    def text(self, name: str, value: Any) -> str:
+        """The text of a value, which is hashed."""
+        if self.numbers == "bins" and isinstance(value, int | float) and not isinstance(value, bool):
+            return bin_of(_finite(name, value))
+        return text_of(name, value)
 
     def bucket(self, name: str, text: str) -> int:
         """The first 8 bytes of the BLAKE2b hash of the text, as a big-endian number, modulo `buckets`."""
         try:
-            digest = hashlib.blake2b(text.encode()).digest()
+            number = _cached_hash(text) if len(text) <= _MAX_CACHED_TEXT else _hash(text)
         except UnicodeEncodeError:
             raise InvalidValue(name, text, "text that can be encoded as UTF-8") from None
-        return int.from_bytes(digest[:8], "big") % self.buckets
+        return number % self.buckets
 
     def options(self) -> dict[str, Any]:
-        return {"buckets": self.buckets}
+        return {"buckets": self.buckets} | ({} if self.numbers == "text" else {"numbers": self.numbers})
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode()).digest()[:8], "big")
+
+
+_cached_hash = lru_cache(maxsize=1 << 15)(_hash)
+
+
+def bin_of(number: float) -> str:
+    """The bin of a number, as text: its end that is nearer to 0. There are two bins per power of 2.
+
+    >>> [bin_of(each) for each in (0, 18, 24, 36.5, 47, -0.3)]
+    ['~0.0', '~16.0', '~24.0', '~32.0', '~32.0', '~-0.25']
+    """
+    half = math.ldexp(1.0, math.frexp(number)[1] - 1)  # the largest power of 2 that is at most |number|
+    end = half * 1.5 if abs(number) >= 1.5 * half else half
+    return f"~{math.copysign(end, number)}" if number else "~0.0"
 
 
 def number(low: float, high: float, *, default: float | None = None) -> Number:
@@ -232,9 +262,13 @@ def category(levels: Iterable[str], *, default: str | None = None) -> Category:
     return Category(levels, default=default)  # type: ignore[arg-type]  # becomes a tuple
 
 
-def hashed(buckets: int, *, default: str | None = None) -> Hashed:
-    """A category with too many levels to list them, hashed into `buckets` columns."""
-    return Hashed(buckets, default=default)
+def hashed(buckets: int, *, default: str | None = None, numbers: Literal["text", "bins"] = "text") -> Hashed:
+    """A category with too many levels to list them, hashed into `buckets` columns.
+
+    With `numbers="bins"`, a number belongs to the bin of numbers of similar size. By default, whole numbers
+    are categories like texts, and other numbers are refused.
+    """
+    return Hashed(buckets, default=default, numbers=numbers)
 
 
 def type_of(name: str, declared: object) -> FeatureType:

@@ -25,7 +25,13 @@ from maillard.service.authorization import Scope, authorize, charge_batch, limit
 from maillard.service.handlers.request_context import RequestContext
 from maillard.service.http_protocol import send_at_once
 from maillard.service.http_responses import HttpError, HttpResponse, decode_error, error_response, http_error
-from maillard.service.operations import OPERATIONS, Operation
+from maillard.service.operations import (
+    OPERATIONS,
+    PERSONALIZER_OPERATIONS,
+    UNSUPPORTED_OPERATIONS,
+    Operation,
+)
+from maillard.service.personalizer.error_responses import personalizer_error_response
 from maillard.service.service_state import Service
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -66,15 +72,18 @@ _ID_PREFIX = secrets.token_hex(6) + "-"
 _counter = itertools.count(1)
 
 
-def application(start: Callable[[], Awaitable[Service]]) -> ASGI:
-    """The ASGI application. Its lifespan starts and stops the service."""
+def application(start: Callable[[], Awaitable[Service]], *, personalizer: bool = False) -> ASGI:
+    """The ASGI application. Its lifespan starts and stops the service.
+
+    `personalizer`: whether it has the calls of Personalizer's API.
+    """
 
     @asynccontextmanager
     async def lifespan(_: Router) -> AsyncIterator[dict[str, Service]]:
         async with await start() as service:
             yield {"service": service}  # the `state` of every request
 
-    routes = all_routes()
+    routes = all_routes(personalizer=personalizer)
     router = Router(routes, lifespan=lifespan, redirect_slashes=False)
     find = route_finder(routes)
 
@@ -107,12 +116,13 @@ def application(start: Callable[[], Awaitable[Service]]) -> ASGI:
     return serve
 
 
-def all_routes() -> list[Route]:
+def all_routes(*, personalizer: bool = False) -> list[Route]:
     """The routes of all operations and of the files of the dashboard."""
-    operations = [
-        Route(operation.path, _Endpoint(operation), methods=[operation.method]) for operation in OPERATIONS
-    ]
-    return [*operations, *_dashboard_routes()]
+    operations = OPERATIONS
+    if personalizer:
+        operations += PERSONALIZER_OPERATIONS + UNSUPPORTED_OPERATIONS
+    found = [Route(each.path, _Endpoint(each), methods=[each.method]) for each in operations]
+    return [*found, *_dashboard_routes()]
 
 
 Found = tuple[ASGI, dict[str, str]]
@@ -153,12 +163,15 @@ class _Endpoint:
         self._operation = operation
         self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(operation.body or Any).decode
         self._max_body = _MAX_BATCH_BODY if operation.items else _MAX_BODY
+        self._error_response = personalizer_error_response if operation.of_personalizer else error_response
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
         started, service, operation = time.perf_counter(), scope["state"]["service"], self._operation
         headers: dict[bytes, bytes] = dict(scope["headers"])
         request_id, key = _request_id(headers), None
+        if operation.of_personalizer:
+            scope["path_params"] = {**scope["path_params"], "experiment": service.personalizer}
         try:
             key = _authorize(service, operation, scope, headers)
             body = None if operation.body is None else await self._read_body(service, headers, receive)
@@ -172,14 +185,14 @@ class _Endpoint:
             response = await handling
         except asyncio.CancelledError:  # the time for a graceful shutdown is over
             message = "The service is stopping; the operation may have been carried out."
-            response = error_response(HttpError(503, "unavailable", message), request_id)
+            response = self._error_response(HttpError(503, "unavailable", message), request_id)
             await _send(response, request_id, scope, send)
             raise
         except Exception as error:  # noqa: BLE001  # every request gets a response
             failure = http_error(error, operation.fields)
             if failure.status >= 500:
                 _log_error(service, request_id, error, failure.status)
-            response = error_response(failure, request_id)
+            response = self._error_response(failure, request_id)
         if response.stream is None:
             await _send(response, request_id, scope, send)
         else:
@@ -197,7 +210,7 @@ class _Endpoint:
             failure = http_error(error, self._operation.fields)
             if failure.status >= 500:
                 _log_error(scope["state"]["service"], request_id, error, failure.status)
-            return error_response(failure, request_id)
+            return self._error_response(failure, request_id)
         finally:
             await response.stream.aclose()
 
@@ -304,6 +317,11 @@ async def _send(response: HttpResponse, request_id: str, scope: Scope, send: Sen
     """Send a response and return it."""
     head = scope["method"] == "HEAD"
     body = response.body if isinstance(response.body, bytes) else _encode(response.body)
+    if response.status == 204:  # it has no body, and so no headers that describe one
+        headers = [(b"x-request-id", request_id.encode()), *_COMMON_HEADERS, *response.headers]
+        await send({"type": "http.response.start", "status": 204, "headers": headers})
+        await send({"type": "http.response.body", "body": b""})
+        return response
     if response.stream is None and not response.headers:
         lines = _HEADER_LINES % (response.media_type, request_id.encode(), len(body))
         if send_at_once(send, response.status, lines, body):

@@ -19,6 +19,7 @@ Scope = MutableMapping[str, Any]
 _HOST = re.compile(rb"([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")
 # Headers that proxies add. Behind a proxy, a request from loopback may come from anywhere.
 _PROXY_HEADERS = frozenset((b"forwarded", b"via", b"x-real-ip"))
+_SUBSCRIPTION_KEY = b"ocp-apim-subscription-key"
 _PROXY_PREFIX = b"\nx-forwarded-"  # after the end of another name
 
 
@@ -29,9 +30,15 @@ def authorize(
     if operation.scope is None:
         return None
     given = headers.get(b"authorization")
+    if given is None and operation.of_personalizer and not service.open:  # its SDKs always send some key
+        subscription = headers.get(_SUBSCRIPTION_KEY)
+        given = None if subscription is None else b"Bearer " + subscription
     if given is None:
         if not service.open:
-            raise _unauthorized("This operation needs an API key: send Authorization: Bearer KEY.")
+            how = (
+                "Ocp-Apim-Subscription-Key: KEY" if operation.of_personalizer else "Authorization: Bearer KEY"
+            )
+            raise _unauthorized(f"This operation needs an API key: send {how}.")
         _check_local(scope, headers)
         _check_rate(service, scope, None)
         return None

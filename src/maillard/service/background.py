@@ -21,14 +21,23 @@ _STOP_TIMEOUT = 30.0  # seconds
 
 @contextmanager
 def running(
-    database: str | Path = "maillard.db", *, port: int = 0, log_level: str = "warning", no_keys: bool = False
+    database: str | Path = "maillard.db",
+    *,
+    port: int = 0,
+    log_level: str = "warning",
+    no_keys: bool = False,
+    personalizer: str | None = None,
 ) -> Iterator[str]:
     """Run a service on this machine, by default on a free port, until the block ends. Yields its URL.
 
     Callers need an API key of the database (`maillard keys create`). With `no_keys`, for tests and
     development, every program on this machine may do everything; the database must have no keys then.
+    With `personalizer`, this experiment answers the calls of Azure Personalizer's API.
     """
-    options = {"database": str(database), "port": port, "log_level": log_level, "no_keys": no_keys}
+    options = {
+        "database": str(database), "port": port, "log_level": log_level, "no_keys": no_keys,
+        "personalizer": personalizer,
+    }  # fmt: skip
     with (
         tempfile.TemporaryFile("w+", errors="replace") as output,
         subprocess.Popen(

@@ -10,7 +10,7 @@ import msgspec
 
 import maillard
 from maillard import wire_schema as wire
-from maillard.service.operations import OPERATIONS, Operation
+from maillard.service.operations import OPERATIONS, PERSONALIZER_OPERATIONS, Operation
 
 _REFERENCE = "#/components/schemas/{name}"
 _TEXT = {"type": "string", "minLength": 1, "maxLength": 512}
@@ -18,18 +18,25 @@ _PATH_PARAMETERS = {
     "experiment": {**_TEXT, "pattern": "^[^/\\x00]+$"},
     "id": {"type": "string", "pattern": wire.DECISION_ID},
     "arm": _TEXT,
+    "eventId": {**_TEXT, "maxLength": 256},
 }
 
 
-def openapi_document() -> dict[str, Any]:
-    """The OpenAPI document of all operations."""
-    types = {operation.body for operation in OPERATIONS}
-    types |= {body for operation in OPERATIONS for body, _ in operation.responses.values()}
+def openapi_document(*, personalizer: bool = False) -> dict[str, Any]:
+    """The OpenAPI document of all operations, with or without those of Personalizer's API."""
+    operations = (*OPERATIONS, *PERSONALIZER_OPERATIONS) if personalizer else OPERATIONS
+    types = {operation.body for operation in operations}
+    types |= {body for operation in operations for body, _ in operation.responses.values()}
     structs = [each for each in types if isinstance(each, type) and issubclass(each, msgspec.Struct)]
     structs.sort(key=lambda struct: struct.__name__)
-    _, components = msgspec.json.schema_components([*structs, wire.ErrorResponse], ref_template=_REFERENCE)
+    structs.append(wire.ErrorResponse)
+    schemes: dict[str, Any] = {"key": {"type": "http", "scheme": "bearer"}}
+    if personalizer:
+        structs.append(wire.PersonalizerErrorResponse)
+        schemes["subscription"] = {"type": "apiKey", "in": "header", "name": "Ocp-Apim-Subscription-Key"}
+    _, components = msgspec.json.schema_components(structs, ref_template=_REFERENCE)
     paths: dict[str, dict[str, Any]] = {}
-    for operation in OPERATIONS:
+    for operation in operations:
         path = operation.path.replace(":anything}", "}")
         paths.setdefault(path, {})[operation.method.lower()] = _operation(operation)
     return {
@@ -43,29 +50,32 @@ def openapi_document() -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": components,
-            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": schemes,
         },
     }
 
 
 def _operation(operation: Operation) -> dict[str, Any]:
-    failures = {status: (wire.ErrorResponse, text) for status, text in operation.failures.items()}
+    error = wire.PersonalizerErrorResponse if operation.of_personalizer else wire.ErrorResponse
+    failures = {status: (error, text) for status, text in operation.failures.items()}
     responses = dict(sorted(operation.responses.items())) | failures
     document: dict[str, Any] = {
         "operationId": operation.name,
         "summary": " ".join((operation.handler.__doc__ or "").split()),
         "parameters": list(_parameters(operation)),
         "responses": {
-            str(status): {"description": description, "content": _content(body_type)}
+            str(status): {"description": description, **_content(body_type)}
             for status, (body_type, description) in responses.items()
         },
     }
     if operation.scope is not None:
         document["security"] = [{"key": []}]
+        if operation.of_personalizer:
+            document["security"].append({"subscription": []})
         needs = "Any key." if operation.scope == "any" else f"Needs the scope `{operation.scope}`."
         document["description"] = needs
     if operation.body is not None:
-        document["requestBody"] = {"required": True, "content": _content(operation.body)}
+        document["requestBody"] = {"required": True, **_content(operation.body)}
     return document
 
 
@@ -79,9 +89,11 @@ def _parameters(operation: Operation) -> Iterator[dict[str, Any]]:
         yield {"name": name, "in": "query", "description": description, "schema": {"type": "boolean"}}
 
 
-def _content(body_type: type | str) -> dict[str, Any]:
-    """A body of this type as JSON, or of this media type."""
+def _content(body_type: type | str | None) -> dict[str, Any]:
+    """A body of this type as JSON, or of this media type; nothing for an empty body."""
+    if body_type is None:
+        return {}
     if isinstance(body_type, str):
-        return {body_type: {}}
+        return {"content": {body_type: {}}}
     schema = {"type": "object"} if body_type is dict else {"$ref": _REFERENCE.format(name=body_type.__name__)}
-    return {"application/json": {"schema": schema}}
+    return {"content": {"application/json": {"schema": schema}}}

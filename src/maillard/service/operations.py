@@ -13,6 +13,7 @@ from starlette.convertors import StringConvertor, register_url_convertor
 from maillard import wire_schema as wire
 from maillard.service.handlers import decision_handlers as decisions
 from maillard.service.handlers import experiment_handlers as experiments
+from maillard.service.handlers import personalizer_handlers as personalizer
 from maillard.service.handlers import read_handlers as reads
 from maillard.service.handlers import reward_handlers as rewards
 from maillard.service.handlers import service_handlers as service
@@ -54,6 +55,8 @@ class Operation:
     "The field with the items of a batch."
     long_running: bool = False
     "Whether it may take minutes. It is cancelled if the caller disconnects."
+    of_personalizer: bool = False
+    "Whether it is a call of Personalizer's API, with its errors and its header for the key."
 
     @cached_property
     def name(self) -> str:
@@ -64,12 +67,12 @@ class Operation:
     def fields(self) -> tuple[str, ...]:
         """The names of the body's fields and of the path's parameters, as errors name them."""
         path = re.findall(r"{(\w+)", self.path.replace("{id}", "{decision}"))
-        return (*getattr(self.body, "__struct_fields__", ()), *path)
+        return (*getattr(self.body, "__struct_encode_fields__", ()), *path)
 
     @cached_property
     def names_experiment(self) -> bool:
-        """Whether the path contains the name of an experiment."""
-        return "{experiment}" in self.path
+        """Whether the path contains the name of an experiment, or the call is for the one of Personalizer."""
+        return "{experiment}" in self.path or self.of_personalizer
 
     @cached_property
     def failures(self) -> dict[int, str]:
@@ -87,6 +90,8 @@ class Operation:
         if self.body is not None or self.query:
             found |= {413: "The body is too large.", 415: "The body is not JSON."}
             found[422] = "A value is not allowed."
+        if self.of_personalizer and found.pop(422, ""):
+            found[400] = "The request is not valid, or a value is not allowed."
         return {status: text for status, text in sorted(found.items()) if status not in self.responses}
 
 
@@ -242,4 +247,50 @@ OPERATIONS: tuple[Operation, ...] = (
     _get("/healthz", service.health, wire.Health, "The process is alive.", None),
     _get("/readyz", service.readiness, wire.Health, "The log can be written.", None),
     _get("/openapi.json", service.read_description, dict, "This document.", None),
+)
+
+
+def _call(path: str, handler: Handler, scope: RequiredScope, status: int, **options: Any) -> Operation:
+    """A call of Personalizer's API."""
+    body, description = options.pop("returns")
+    path = f"/personalizer/v1.0/{path}"
+    return Operation(
+        "POST", path, handler, scope, {status: (body, description)}, of_personalizer=True, **options
+    )
+
+
+# With --personalizer, the service has these as well.
+PERSONALIZER_OPERATIONS: tuple[Operation, ...] = (
+    _call(
+        "rank",
+        personalizer.rank,
+        "decide",
+        201,
+        returns=(wire.RankResponse, "The decision, durable; the same one for a repeated eventId."),
+        body=wire.RankRequest,
+    ),
+    _call(
+        "events/{eventId:anything}/reward",
+        personalizer.reward_event,
+        "reward",
+        204,
+        returns=(None, "The reward is durable."),
+        body=wire.PersonalizerReward,
+        headers=(("Idempotency-Key", False, "A repeated key counts once."),),
+    ),
+    _call(
+        "events/{eventId:anything}/activate",
+        personalizer.activate_event,
+        "decide",
+        204,
+        returns=(None, "The decision is logged."),
+    ),
+)
+_METHODS: tuple[Method, ...] = ("GET", "POST", "PUT", "PATCH", "DELETE")
+# All other calls of Personalizer's API. They are not in the OpenAPI document.
+UNSUPPORTED_OPERATIONS: tuple[Operation, ...] = tuple(
+    Operation(
+        method, "/personalizer/{call:anything}", personalizer.unsupported, "any", {}, of_personalizer=True
+    )
+    for method in _METHODS
 )

@@ -28,6 +28,7 @@ from maillard.service.access_log import AccessLog, AccessLogHandler
 from maillard.service.api_keys import check_any_made, check_no_keys, create_first
 from maillard.service.application import ASGI, application
 from maillard.service.http_protocol import LimitedHttpProtocol
+from maillard.service.personalizer.experiment import open_experiment
 from maillard.service.service_state import METRICS_FOLDER, Service
 
 _CONNECTIONS = 12  # to PostgreSQL, per process
@@ -53,6 +54,7 @@ def run(
     no_keys: bool = False,
     export_to: str | None = None,
     export_every: Duration = 3600.0,
+    personalizer: str | None = None,
     show_first_key: Callable[[str], None] | None = None,
     on_listening: Callable[[str], None] | None = None,
 ) -> None:
@@ -64,7 +66,8 @@ def run(
 
     `job_timeout` is how many seconds an evaluation or a verification may take; 0: no limit. When the process
     is told to stop, `/readyz` fails, and the service goes on for `drain_delay` seconds. With `export_to`, the
-    changes of all experiments are added to this folder after each `export_every`, such as "1h".
+    changes of all experiments are added to this folder after each `export_every`, such as "1h". With
+    `personalizer`, this experiment answers the calls of Azure Personalizer's API; it is created if necessary.
     """
     interval = to_seconds("--export-every", export_every)
     if not interval >= _MIN_EXPORT_INTERVAL:
@@ -76,6 +79,8 @@ def run(
             check_no_keys(store, host)
         elif show_first_key is None:
             check_any_made(store)
+        if personalizer is not None:
+            open_experiment(store, personalizer)
     if not store.concurrent_decisions and workers > 1:
         allowed = f"1, for {redact(database)} is a SQLite file, which has one writer"
         raise InvalidValue("workers", workers, allowed)
@@ -87,7 +92,7 @@ def run(
         name = f"[{address[0]}]" if ":" in address[0] else address[0]
         make = partial(
             _application, database, log_level, drain_delay, no_keys=no_keys, rate_limit=rate_limit,
-            job_timeout=job_timeout, export_to=export_to, export_every=interval,
+            job_timeout=job_timeout, export_to=export_to, export_every=interval, personalizer=personalizer,
         )  # fmt: skip
         config = uvicorn_config(make, workers=workers)
         if on_listening is not None:
@@ -137,7 +142,7 @@ def _application(database: str, log_level: str, drain_delay: float, **options: A
                 access_log.log_event("warning", "the log cannot be opened", error=str(error))
                 await asyncio.sleep(_RETRY_INTERVAL)
 
-    return application(start)
+    return application(start, personalizer=options.get("personalizer") is not None)
 
 
 def _notice_signals(drain_delay: float) -> threading.Event:

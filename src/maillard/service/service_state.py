@@ -15,6 +15,7 @@ from contextlib import contextmanager
 
 import msgspec
 
+from maillard.decisions.deferred_events import sweep
 from maillard.decisions.ledger import MAX_PARKED
 from maillard.decisions.stores import Store
 from maillard.service.access_log import AccessLog
@@ -33,6 +34,7 @@ METRICS_FOLDER = "MAILLARD_COUNTS"
 
 _KEY_INTERVAL, _MAINTENANCE_INTERVAL = 0.8, 1.0  # seconds
 _UNPARK_INTERVAL = 3  # rounds of maintenance
+_SWEEP_INTERVAL = 600  # rounds of maintenance
 _MONITOR_TIME = 0.4  # seconds for which one request lets the monitor read
 _PROBE_LIFETIME = 0.5  # seconds for which the result of a write probe is reused
 _UNAUTHORIZED_SHARE = 0.1  # of the rate limit, for requests without a valid key from one address
@@ -55,10 +57,13 @@ class Service:
         job_timeout: float = 120.0,
         export_to: str | None = None,
         export_every: float = 3600.0,
+        personalizer: str | None = None,
     ) -> None:
         self.stopping = stopping
         "Set when the process has received a signal to stop."
         self.store, self.access_log, self._no_keys = store, access_log, no_keys
+        self.personalizer = personalizer
+        "The experiment that answers the calls of Personalizer's API; None if they are not offered."
         self.experiments = ExperimentRegistry(store)
         self.keyring = Keyring(store)
         self.limiter = RateLimiter(rate_limit or None)
@@ -78,7 +83,9 @@ class Service:
                 store, database, export_to, export_every,
                 on_success=self.metrics.note_export, on_failure=self._note_failure,
             )  # fmt: skip
-        self.description = msgspec.Raw(msgspec.json.encode(openapi_document()))
+        self.description = msgspec.Raw(
+            msgspec.json.encode(openapi_document(personalizer=personalizer is not None))
+        )
         self._updating: asyncio.Future[None] | None = None
         self._monitor_used = self._monitor_restored = False
         self._parent = os.getppid() if METRICS_FOLDER in os.environ else None
@@ -156,6 +163,10 @@ class Service:
                 with self._log_failure("applying parked rewards failed"):
                     for row in await self.experiments.apply_parked():
                         self.access_log.log_event("warning", "reward out of range", decision_id=row.decision)
+            if self.personalizer is not None and round_number % _SWEEP_INTERVAL == 1:
+                with self._log_failure("removing expired events failed"):
+                    waiting = await self.experiments.get(self.personalizer)
+                    await self.experiments.change(waiting.bandit.session.write, sweep)
             if self._monitor_used and not self.monitor.complete:
                 await self.update_monitor()  # requests have not waited for all of it
             if self._monitor_restored and self.monitor.save_is_due:

@@ -73,7 +73,9 @@ class FeatureDeclaration(_Request):
     intercept: bool = True
     rest: dict[str, Any] | None = None
     "How undeclared keys are hashed; null if they are refused."
-    version: Literal[1] = 1
+    rest_crosses: dict[str, Any] | None = None
+    "How each undeclared key of the context with each one of an arm is hashed; null if they are not."
+    version: Literal[1, 2] = 1
 
 
 class NewExperiment(_Request):

@@ -294,8 +294,14 @@ class Transaction(Protocol):
     def documents(self, kind: str) -> dict[str, str]:
         """The documents of one kind, by name. A service stores its API keys, for example, as documents."""
 
+    def document(self, kind: str, name: str) -> str | None:
+        """A document; None if there is none."""
+
     def put_document(self, kind: str, name: str, content: str) -> None:
         """Add or replace a document."""
+
+    def remove_document(self, kind: str, name: str) -> None:
+        """Remove a document if there is one."""
 
 
 class Store(Protocol):

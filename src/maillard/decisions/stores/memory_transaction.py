@@ -358,5 +358,11 @@ class MemoryTransaction:
     def documents(self, kind: str) -> dict[str, str]:
         return dict(sorted(self._documents.get(kind, {}).items()))
 
+    def document(self, kind: str, name: str) -> str | None:
+        return self._documents.get(kind, {}).get(name)
+
     def put_document(self, kind: str, name: str, content: str) -> None:
         self._documents.setdefault(kind, {})[name] = content
+
+    def remove_document(self, kind: str, name: str) -> None:
+        self._documents.get(kind, {}).pop(name, None)

@@ -274,9 +274,16 @@ class SQLTransaction(PruningTransaction):
     def documents(self, kind: str) -> dict[str, str]:
         return dict(self._fetch("SELECT name, content FROM documents WHERE kind = ? ORDER BY name", [kind]))
 
+    def document(self, kind: str, name: str) -> str | None:
+        rows = self._fetch("SELECT content FROM documents WHERE kind = ? AND name = ?", [kind, name])
+        return rows[0][0] if rows else None
+
     def put_document(self, kind: str, name: str, content: str) -> None:
         replace = " ON CONFLICT (kind, name) DO UPDATE SET content = excluded.content"
         self._execute_counted(insertion("documents", "kind, name, content") + replace, [kind, name, content])
+
+    def remove_document(self, kind: str, name: str) -> None:
+        self._execute_counted("DELETE FROM documents WHERE kind = ? AND name = ?", [kind, name])
 
     def rows(self) -> Iterator[Row]:
         for chunk in self.raw_decisions(_MAX_FETCHED_ROWS):

@@ -1,0 +1,1 @@
+"""The calls of Azure Personalizer that the service offers with --personalizer: see docs/personalizer.md."""
