@@ -13,12 +13,14 @@ if not Path("/dev/nvidiactl").exists():
 
 import hypothesis
 import numpy as np
+import pytest
 
 import maillard
 from maillard import Policy
 from tests.postgres import postgres, postgres_server, private_postgres  # noqa: F401  # fixtures
 from tests.seeding import default_rng, pytest_fixture_setup, pytest_runtest_protocol  # noqa: F401  # hooks
 from tests.stores import log, store  # noqa: F401  # fixtures
+from tests.temporary_files import keep_in_memory
 
 np.random.default_rng = default_rng
 
@@ -49,6 +51,11 @@ VARIANTS = [
         for family in ("gaussian", "bernoulli", "poisson", "exponential")
     ),
 ]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if "not torture" in config.option.markexpr:  # the long tests write large logs
+        keep_in_memory()
 
 
 def pytest_xdist_auto_num_workers() -> int:

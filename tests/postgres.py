@@ -19,6 +19,8 @@ import pytest
 from filelock import FileLock
 from psycopg import sql
 
+from tests.temporary_files import short_root
+
 # PostgreSQL refuses to run as root.
 _USER = "nobody" if os.geteuid() == 0 else None
 
@@ -54,8 +56,8 @@ class Server:
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        # Directly in /tmp: the path of a socket has at most about 100 characters, and any user can read it.
-        self.folder = folder or Path(tempfile.mkdtemp(prefix="maillard-", dir="/tmp"))
+        # The path of a socket has at most about 100 characters.
+        self.folder = folder or Path(tempfile.mkdtemp(prefix="maillard-", dir=short_root()))
         self._users = (self.folder / "users").open("w" if folder is None else "r")
         fcntl.flock(self._users, fcntl.LOCK_SH)
         if folder is None:

@@ -1,4 +1,4 @@
-"""Compile every engine, and the loops that read large logs, once before the tests.
+"""Compile every engine, the estimators and the loops that read large logs, once before the tests.
 
 Otherwise, two test processes that need the same engine at the same time would both compile it.
 """
@@ -52,13 +52,28 @@ JOBS = [
     for engine in ENGINES[name]
     if purpose != "logs" or engine is None
 ]
+JOBS.insert(0, ("evaluations", "", None))
 JOBS += [("contexts", name, None) for name in (*LINEAR, *SEGMENTED)]
+
+
+def compile_evaluations() -> None:
+    """Compile the estimators, by evaluating a log of a bandit and a table without all probabilities."""
+    bandit = maillard.Bandit(["a", "b"], "uniform", reward=maillard.Reward(low=0, high=1), seed=1)
+    for decision in bandit.choose(size=200):
+        bandit.reward(decision, float(decision.arm == "a"))
+    maillard.evaluate(bandit, "arm:a", second_moment=1.0)
+    table = {"action": [0, 1] * 100, "reward": [0.0, 1.0] * 100, "pscore": [0.5] * 200}
+    maillard.evaluate(table, "arm:0", ["ips"], adaptive=False)
+    maillard.evaluate(table, "arm:0")
 
 
 def compile_one(job: tuple[str, str, str | None]) -> str:
     """Compile one engine, unless it is cached on disk."""
     purpose, name, engine = job
     started = time.perf_counter()
+    if purpose == "evaluations":
+        compile_evaluations()
+        return f"{purpose}: {time.perf_counter() - started:.1f} s"
     if purpose == "contexts":
         problem = problems.problem("linear:model=shared" if "joint" in name else CONTEXTS)
         cpu_backend.prepare(make_plan(name, problem, 9, 0))

@@ -9,7 +9,7 @@ import sqlite3
 import threading
 import time
 from collections import Counter
-from contextlib import closing
+from contextlib import ExitStack, closing
 from multiprocessing import get_context
 from pathlib import Path
 from random import Random
@@ -264,6 +264,20 @@ def test_after_a_fork_during_a_read_only_the_parent_can_use_the_log(tmp_path: Pa
     assert all("forked while" in line[2] for line in lines if line[0] == "u")
     with closing(open_store(path)) as store:
         check_log(store, [line for line in lines if line[0] in "dr"])
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_forked_child_that_ends_a_read_does_not_end_that_of_its_parent(postgres: str) -> None:
+    with Bandit(choosers.ARMS, choosers.POLICY, reward=choosers.RULE, log=postgres):
+        pass
+    with closing(open_store(postgres)) as store, ExitStack() as stack:
+        transaction = stack.enter_context(store.scanning("default"))
+        before = transaction.events(0)
+        child = get_context("fork").Process(target=stack.close)
+        child.start()
+        child.join()
+        assert child.exitcode == 0
+        assert transaction.events(0) == before
 
 
 def test_a_log_in_memory_cannot_be_used_in_a_forked_child() -> None:

@@ -118,7 +118,7 @@ def check_history(store: Store, history: tuple[str, list[Any], int]) -> None:
 
 def counts(kind: str, many: int) -> list[Any]:
     return [
-        pytest.param(kind, many // 20, id=f"{kind}-{many // 20}"),
+        pytest.param(kind, many // 40, id=f"{kind}-{many // 40}"),
         pytest.param(kind, many, id=f"{kind}-{many}", marks=pytest.mark.torture),
     ]
 

@@ -150,9 +150,9 @@ def clocked_store(request, tmp_path):
 
 
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("sticky", [False, True])
-def test_a_log_is_read_from_files_as_it_was_written(rule, sticky, clocked_store, tmp_path) -> None:
+def test_a_log_is_read_from_files_as_it_was_written(rule, clocked_store, tmp_path) -> None:
     store, clock = clocked_store
+    sticky = isinstance(store, SQLiteStore)
     run_random_experiment(store, clock, RULES[rule], seed=len(rule) + sticky, sticky=sticky)
     log = read_log(store)
     expected = content(log)
@@ -193,7 +193,7 @@ def test_a_log_is_read_from_files_as_it_was_written(rule, sticky, clocked_store,
 def test_a_correct_log_verifies_even_if_the_clock_stops_or_is_set_back(
     rule, sticky, tick, set_back, tmp_path
 ) -> None:
-    for seed in range(4):
+    for seed in range(2):
         clock = Clock(tick)
         store = MemoryStore(clock)
         run_random_experiment(store, clock, RULES[rule], seed, sticky=sticky, set_back=set_back, steps=100)
@@ -734,7 +734,7 @@ def test_damaged_logs_raise_only_maillard_errors(damage, tmp_path) -> None:
 
     calls = [read, copy]
     calls += [partial(export, name) for name in ("x.parquet", "x.csv", "x.npz", "x.dsjson")]
-    for _ in range(40):
+    for _ in range(20):
         path.write_bytes(data)
         damage(path, rng)
         try:

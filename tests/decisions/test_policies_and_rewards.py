@@ -67,12 +67,18 @@ def accepts(rule: Reward, value: float) -> bool:
     return True
 
 
-def create(spec: str, rule: Reward) -> Bandit | None:
-    """An experiment; None if it is refused, whatever the other parameters are."""
+def create(spec: str, rule: Reward) -> Bandit:
+    with warnings.catch_warnings(action="ignore"):
+        return Bandit(["a", "b", "c"], spec, reward=rule, seed=1)
+
+
+def completed(spec: str, rule: Reward) -> str | None:
+    """The spec with the parameters that the rule requires; None if it is refused with any of them."""
     for more in PARAMETERS:
         text = spec + (f"{',' if ':' in spec else ':'}{more}" if more else "")
-        with contextlib.suppress(InvalidValue, UnknownName), warnings.catch_warnings(action="ignore"):
-            return Bandit(["a", "b", "c"], text, reward=rule, seed=1)
+        with contextlib.suppress(InvalidValue, UnknownName):
+            create(text, rule)
+            return text
     return None
 
 
@@ -80,10 +86,11 @@ def create(spec: str, rule: Reward) -> Bandit | None:
 def test_every_accepted_reward_leaves_a_policy_that_can_choose(spec) -> None:
     accepted = 0
     for rule in RULES.values():
+        text = completed(spec, rule)
+        if text is None:
+            continue
         for value in values(rule):
-            bandit = create(spec, rule)
-            if bandit is None:
-                continue
+            bandit = create(text, rule)
             accepted += 1
             for _ in range(4):
                 for decision in bandit.choose(size=2):

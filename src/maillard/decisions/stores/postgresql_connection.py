@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Generator
 from typing import Any
 
+from maillard.decisions.forks import renew_after_fork
 from maillard.decisions.stores.vectors import WrittenVectors
 from maillard.errors import MaillardError
 
@@ -37,6 +39,18 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
         self.written = WrittenVectors()
         # One type for all integers, so that each statement is prepared once, not once per integer size.
         self.adapters.register_dumper(int, Int8BinaryDumper)
+        renew_after_fork(self)
+
+    def renew(self) -> None:
+        """After a fork: cut the child off from the socket that it shares with its parent.
+
+        Whatever the child still does with the connection now fails without reaching the server. To close it,
+        for example when the child ends a read that its parent began, would end the parent's session.
+        """
+        if not self.closed:
+            null = os.open(os.devnull, os.O_RDWR)
+            os.dup2(null, self.fileno(), inheritable=False)
+            os.close(null)
 
     def wait(self, gen: Any, *rest: Any, **more: Any) -> Any:
         """Wait as psycopg does, with a timeout."""
