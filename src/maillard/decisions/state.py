@@ -74,6 +74,8 @@ class State(Configuration):
     _positions: dict[str, int] = field(default_factory=dict, repr=False)
     # The policy whose names of arms were replaced by positions; shared in the same way.
     _bound: list[Policy] = field(default_factory=list, repr=False)
+    # The mask of all arms, if none is retired; shared in the same way.
+    _every: list[NDArray[np.bool_]] = field(default_factory=list, repr=False)
     _distributions: dict[Any, ChoiceDistribution] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -125,6 +127,7 @@ class State(Configuration):
             statistics=event.update_statistics(self.statistics, after),
             _positions={},
             _bound=[],
+            _every=[],
         )
 
     def choice_distribution(
@@ -135,24 +138,32 @@ class State(Configuration):
         `raw` is the context, which matters only if the experiment uses contexts.
         """
         rule = self.context
+        if raw.actions is not None and not self.dynamic:
+            allowed = "None: only an experiment without arms, with a shared model, takes actions"
+            raise InvalidValue("actions", list(raw.actions), allowed)
         key: Any = eligible if rule is None else (eligible, raw.text, raw.actions_text)
         found = self._distributions.get(key)
         if found is not None:
             return found
-        if raw.actions is not None and not self.dynamic:
-            allowed = "None: only an experiment without arms, with a shared model, takes actions"
-            raise InvalidValue("actions", list(raw.actions), allowed)
-        if rule is None:
-            found = self._solve(self.mask(eligible), None)
-        else:
-            mask = self._mask_of_context(eligible, raw)
-            arms = tuple(raw.actions or ()) if mask is None else self._eligible_arms(mask)
-            assert self.statistics is not None  # because there is a rule
-            found = self._solve(mask, rule.encode(raw, arms, self.statistics), arms)
+        found = self._solve(self.mask(eligible), None) if rule is None else self._solve_context(eligible, raw)
         if len(self._distributions) >= _MAX_CACHED_DISTRIBUTIONS:
             self._distributions.clear()
         self._distributions[key] = found
         return found
+
+    def _solve_context(self, eligible: frozenset[str] | None, raw: RawContext) -> ChoiceDistribution:
+        mask = self._mask_of_context(eligible, raw)
+        arms = tuple(raw.actions or ()) if mask is None else self._eligible_arms(mask)
+        assert self.context is not None  # the caller has seen it
+        assert self.statistics is not None  # because there is a rule
+        encoded = self.context.encode(raw, arms, self.statistics)
+        if not isinstance(encoded, tuple):
+            return self._solve(mask, encoded, arms)
+        # All contexts of a segment have the same distribution.
+        key = eligible, encoded
+        if key not in self._distributions:
+            self._distributions[key] = self._solve(mask, encoded, arms)
+        return self._distributions[key]
 
     def _mask_of_context(self, eligible: frozenset[str] | None, raw: RawContext) -> NDArray[np.bool_] | None:
         if not self.dynamic:
@@ -165,7 +176,10 @@ class State(Configuration):
         return None
 
     def _eligible_arms(self, mask: NDArray[np.bool_]) -> tuple[str, ...]:
-        return self.arms if mask.all() else tuple(itertools.compress(self.arms, mask.tolist()))
+        return self.arms if self._has_all(mask) else tuple(itertools.compress(self.arms, mask.tolist()))
+
+    def _has_all(self, mask: NDArray[np.bool_]) -> bool:
+        return (self._every and mask is self._every[0]) or bool(mask.all())
 
     def choice_from(self, eligible: tuple[str, ...], encoded: bytes | None) -> ChoiceDistribution:
         """The distribution of a choice among these arms, given what it was computed from."""
@@ -189,7 +203,7 @@ class State(Configuration):
         self, mask: NDArray[np.bool_] | None, encoded: Encoded | None, eligible: int
     ) -> tuple[dict[str, Any], NDArray[np.bool_]]:
         """The arguments of the policy, and whether each arm is cold."""
-        if mask is not None and mask.all():
+        if mask is not None and self._has_all(mask):
             mask = None
         if self.context is None:
             return {"tally": self.tally, "eligible": mask}, self.tally.pulls == 0
@@ -228,7 +242,9 @@ class State(Configuration):
     def mask(self, eligible: frozenset[str] | None) -> NDArray[np.bool_]:
         """Whether each arm may be chosen."""
         if eligible is None and all(self.active):
-            return np.ones(len(self.arms), np.bool_)
+            if not self._every:
+                self._every.append(np.ones(len(self.arms), np.bool_))
+            return self._every[0]
         mask = np.array(self.active)
         if eligible is not None:
             for arm in eligible.difference(self.active_arms):

@@ -131,7 +131,7 @@ class Features:
             (places[one], places[two], types[two].width, self._blocks[one, types[one], two, types[two]][0])
             for one, two in self.crosses
         ]
-        self._template = [float(self.intercept)] + [0.0] * (start - 1)
+        self._template = [STEPS * self.intercept] + [0] * (start - 1)
         names = ["intercept"] * self.intercept
         for name, type_ in types.items():
             names += type_.columns(name)
@@ -158,6 +158,14 @@ class Features:
         >>> Features({"age": (18, 90)}).encode({"age": 120}, counts).tolist(), dict(counts)
         ([1.0, 1.0], {('age', 'clipped'): 1})
         """
+        row: Floats = self.encode_units(context) / STEPS
+        if counts is not None:
+            remarks = [(name, type_.remark(plain(context.get(name)))) for name, type_, _ in self._plan]
+            counts.update((name, remark) for name, remark in remarks if remark)
+        return row
+
+    def encode_units(self, context: Mapping[str, Any]) -> Ints:
+        """Return the row of a mapping in grid units, whole multiples of 2**-16."""
         if type(context) is not dict and not isinstance(context, Mapping):
             raise InvalidValue("context", context, "a mapping of feature names to values")
         if self.rest is None and not context.keys() <= self.types.keys():
@@ -165,22 +173,19 @@ class Features:
         row, entries = self._template.copy(), []
         for name, type_, start in self._plan:
             value = context.get(name)
-            if type(value) not in _PLAIN_TYPES:
+            if type(value) not in _PLAIN_TYPES and (type(value) is not float or value != value):
                 value = plain(value)
             entry = type_.encode(name, type_.default_for(name) if value is None else value)
             entries.append(entry)
-            row[start + entry[0]] = entry[1] / STEPS
+            row[start + entry[0]] = entry[1]
         for one, two, width, start in self._crosses:
             (i, x), (j, y) = entries[one], entries[two]
-            row[start + i * width + j] = round(x * y / STEPS) / STEPS
+            row[start + i * width + j] = round(x * y / STEPS)
         if self.rest is not None:
             for name, value in context.items():
                 if name not in self.types and (column := self.rest_column(name, plain(value))) is not None:
-                    row[column] = 1.0
-        if counts is not None:
-            remarks = [(name, type_.remark(plain(context.get(name)))) for name, type_, _ in self._plan]
-            counts.update((name, remark) for name, remark in remarks if remark)
-        return np.array(row)
+                    row[column] = STEPS
+        return np.array(row, np.int64)
 
     def rest_column(self, name: str, value: Any) -> int | None:
         """The column of an undeclared key and its value: the bucket of the text "key=value"."""
