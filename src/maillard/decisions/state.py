@@ -22,6 +22,7 @@ from maillard.decisions.raw_contexts import NO_CONTEXT, RawContext
 from maillard.decisions.reward_rule import Reward
 from maillard.errors import InvalidLog, InvalidValue, UnknownName
 from maillard.policies import Distribution, Policy, policy
+from maillard.segment_tally import SegmentTally
 from maillard.tally import Tally
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from maillard.decisions.events import Event, TallyUpdate
 
+_MAX_CACHED_SEGMENTS = 1_000
 _MAX_CACHED_DISTRIBUTIONS = 64  # sets of eligible arms, or contexts, per state
 # The fields that a saved state holds as they are.
 _PLAIN_FIELDS = ("number", "administrative", "sticky", "policy_version", "epoch", "paused", "archived")
@@ -76,6 +78,8 @@ class State(Configuration):
     _bound: list[Policy] = field(default_factory=list, repr=False)
     # The mask of all arms, if none is retired; shared in the same way.
     _every: list[NDArray[np.bool_]] = field(default_factory=list, repr=False)
+    # Distributions of segments, each with the tally that it was computed from; shared in the same way.
+    _segments: dict[Any, tuple[Tally | None, ChoiceDistribution]] = field(default_factory=dict, repr=False)
     _distributions: dict[Any, ChoiceDistribution] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -128,6 +132,7 @@ class State(Configuration):
             _positions={},
             _bound=[],
             _every=[],
+            _segments={},
         )
 
     def choice_distribution(
@@ -157,13 +162,22 @@ class State(Configuration):
         assert self.context is not None  # the caller has seen it
         assert self.statistics is not None  # because there is a rule
         encoded = self.context.encode(raw, arms, self.statistics)
-        if not isinstance(encoded, tuple):
+        return self._solve_encoded(mask, encoded, arms)
+
+    def _solve_encoded(
+        self, mask: NDArray[np.bool_] | None, encoded: Encoded, arms: tuple[str, ...]
+    ) -> ChoiceDistribution:
+        """The distribution given feature rows or a segment; known for a segment without new rewards."""
+        if not isinstance(encoded, tuple) or not isinstance(self.statistics, SegmentTally):
             return self._solve(mask, encoded, arms)
-        # All contexts of a segment have the same distribution.
-        key = eligible, encoded
-        if key not in self._distributions:
-            self._distributions[key] = self._solve(mask, encoded, arms)
-        return self._distributions[key]
+        # A tally is replaced when it changes.
+        key, tally = (arms, encoded), self.statistics.segments.get(encoded)
+        found = self._segments.get(key)
+        if found is None or found[0] is not tally:
+            if len(self._segments) >= _MAX_CACHED_SEGMENTS:
+                self._segments.clear()
+            found = self._segments[key] = tally, self._solve(mask, encoded, arms)
+        return found[1]
 
     def _mask_of_context(self, eligible: frozenset[str] | None, raw: RawContext) -> NDArray[np.bool_] | None:
         if not self.dynamic:
@@ -183,8 +197,13 @@ class State(Configuration):
 
     def choice_from(self, eligible: tuple[str, ...], encoded: bytes | None) -> ChoiceDistribution:
         """The distribution of a choice among these arms, given what it was computed from."""
-        mask = None if self.dynamic else self.mask(frozenset(eligible))
-        return self._solve(mask, None if encoded is None else decode(encoded), eligible)
+        mask = None if self.dynamic else self._mask_of(eligible)
+        if encoded is None:
+            return self._solve(mask, None, eligible)
+        return self._solve_encoded(mask, decode(encoded), eligible)
+
+    def _mask_of(self, eligible: tuple[str, ...]) -> NDArray[np.bool_]:
+        return self.mask(None if eligible == self.arms and all(self.active) else frozenset(eligible))
 
     def _solve(
         self, mask: NDArray[np.bool_] | None, encoded: Encoded | None, arms: tuple[str, ...] = ()
