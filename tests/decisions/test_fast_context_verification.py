@@ -97,7 +97,8 @@ CHANGES = [
     f"UPDATE events SET payload = '[\"phone\"]' WHERE number = {UPDATE}",
 ]  # fmt: skip
 ENCODED = [  # changes of what only a rule of contexts writes
-    f"UPDATE decisions SET encoded = (SELECT encoded FROM decisions ORDER BY id LIMIT 1 OFFSET 1) WHERE id = {ONE}",
+    f"UPDATE decisions SET encoded = (SELECT encoded FROM decisions ORDER BY id LIMIT 1 OFFSET 1) "
+    f"WHERE id = {ONE}",
     f"UPDATE decisions SET encoded = NULL WHERE id = {ONE}",
     f"UPDATE decisions SET feature_version = NULL, context = NULL, actions = '1' WHERE id = {ONE}",
     f"UPDATE events SET payload = NULL WHERE number = {UPDATE}",

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from maillard.decisions.stores.bulk_columns import Arrays, OddRows
 from maillard.decisions.stores.bulk_reads import (
     DECISION_TYPES,
-    SCREENED_TYPES,
     REWARD_TYPES,
+    SCREENED_TYPES,
     UNUSED,
     UPDATE_TYPES,
     BulkReader,
@@ -86,7 +86,7 @@ class PackedReader(BulkReader):
             others, given = f"decision IN ({mine})", mine_bounds
         return self._rows(f"decisions WHERE experiment = ? AND {among}", mine_bounds, others, given, types)
 
-    def _rows(  # noqa: PLR0917  # two conditions with their parameters
+    def _rows(  # two conditions with their parameters
         self,
         source: str,
         parameters: Sequence[Any],

@@ -136,8 +136,8 @@ def sum_in_order(terms: Floats) -> Floats:
     >>> sum_in_order(np.array([[1.0], [2.0], [3.0]])).tolist()
     [6.0]
     """
-    # The rows of an array in C order, of several numbers each, are added one after the other. Numbers that are
-    # next to each other would be added in pairs. A test compares both with a loop.
+    # NumPy adds the rows of an array in C order one after the other, if they have several numbers, and adds
+    # neighbouring numbers in pairs. A test compares both with a loop.
     if terms.flags.c_contiguous and terms.size > len(terms):
         total: Floats = np.add.reduce(terms, axis=0)
     else:
