@@ -107,11 +107,7 @@ def _decision_records(
     features = columns[_FEATURE_VERSION]
     encoded = np.flatnonzero(is_present(columns["encoded"]) | (features != 0))
     if encoded.size:
-        some = (
-            made["vector"][encoded].tolist(),
-            columns["encoded"][encoded].tolist(),
-            features[encoded].tolist(),
-        )
+        some = [each[encoded].tolist() for each in (made["vector"], columns["encoded"], features)]
         made["vector"][encoded] = _joined(list(map(chain.digest_with_context, *some)), 32)
     made["arm"] = _arm_places(columns["arm"], vectors, vector)
     for name in ("id", "origin", "time", "state", "epoch", "policy_version", "formula_version", "position"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -173,7 +174,7 @@ class Features:
         row, entries = self._template.copy(), []
         for name, type_, start in self._plan:
             value = context.get(name)
-            if type(value) not in _PLAIN_TYPES and (type(value) is not float or value != value):
+            if type(value) not in _PLAIN_TYPES and (type(value) is not float or isnan(value)):
                 value = plain(value)
             entry = type_.encode(name, type_.default_for(name) if value is None else value)
             entries.append(entry)

@@ -22,7 +22,7 @@ class LinearModels:
     and then each decision is a sum of these columns.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917  # the parts, in their order
         self,
         counts: Ints,
         statistics: tuple[LinearStatistics, ...],
