@@ -312,9 +312,9 @@ def with_contexts(repetitions: int = REPETITIONS, each: int = 100) -> list[dict[
     for name in USES:
         text = f"{name:44s}"
         for rewards in (False, True):
-            taken, base = found[name, rewards], found[next(iter(USES)), rewards]
-            ratio = statistics.median([one / other for one, other in zip(taken, base, strict=True)])
-            cpu = statistics.median(taken)
+            mine, base = found[name, rewards], found[next(iter(USES)), rewards]
+            ratio = statistics.median([one / other for one, other in zip(mine, base, strict=True)])
+            cpu = statistics.median(mine)
             rows.append({"name": name, "with_reward": rewards, "cpu": cpu, "ratio": ratio})
             text += f" {cpu * 1e6:8,.0f} us {ratio:5.2f}"
         print(text, flush=True)

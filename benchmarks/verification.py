@@ -91,8 +91,10 @@ def make_context_log(path: Path, use: dict[str, Any], decisions: int, *, context
     rng, store = np.random.default_rng(0), SQLiteStore(path, synchronous="OFF")
     with Bandit(ARMS, reward=Reward(low=0, high=1), log=store, **use) as bandit:
         for _ in range(0, decisions, COMMIT):
-            given = [context(rng) for _ in range(COMMIT)] if contexts else None
-            rows = bandit.choose(size=None if contexts else COMMIT, context=given)
+            if contexts:
+                rows = bandit.choose(context=[context(rng) for _ in range(COMMIT)])
+            else:
+                rows = bandit.choose(size=COMMIT)
             values = rng.binomial(1, MEANS[[ARMS.index(row.arm) for row in rows]]).astype(float).tolist()
             bandit.rewards(
                 [{"decision": row.id, "value": value} for row, value in zip(rows, values, strict=True)]
