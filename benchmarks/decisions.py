@@ -7,20 +7,22 @@ both, and the reported ratio is the median of the repetitions.
 
 from __future__ import annotations
 
+import itertools
 import json
 import sqlite3
 import statistics
+import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from maillard import Tally
+from maillard import Features, Tally
 from maillard.decisions import Bandit, Decision, Reward, read_log, write_log
 from maillard.decisions.identifiers import new_ids
 from maillard.decisions.stores.sql_chain import ADD_DECISION
@@ -29,6 +31,13 @@ from maillard.decisions.stores.sqlite import SQLiteStore
 from maillard.decisions.stores.vectors import vector_of
 
 ARMS = [f"arm-{i}" for i in range(10)]
+FEATURES = Features(
+    {
+        **{f"number-{i}": (0, 1) for i in range(12)},
+        **{f"flag-{i}": bool for i in range(3)},
+        "device": ["a", "b", "c"],
+    }
+)
 THREADS = 16
 REPETITIONS = 7
 MIN_RATIO, MAX_P99, MIN_IN_MEMORY = 0.35, 0.010, 30_000
@@ -248,13 +257,81 @@ def exports(table: Table, decisions: int = 1_000_000) -> None:
         table.add("export to Parquet, SQLite", speed, ratio, "sqlite3 fetches of the same columns", times)
 
 
+USES: dict[str, dict[str, Any]] = {
+    "K arms, ms+": {"policy": "ms+:floor=0.1"},
+    "a stored context, ms+": {"policy": "ms+:floor=0.1"},
+    "segments, ms+": {"policy": "ms+:floor=0.1", "segments": ["device"]},
+    "features, default policy": {"features": FEATURES},
+    "features, lin-ms": {"features": FEATURES, "policy": "lin-ms"},
+    "features, lin-ts": {"features": FEATURES, "policy": "lin-ts"},
+}
+
+
+def context(rng: np.random.Generator) -> dict[str, Any]:
+    """A context with 16 attributes, which `FEATURES` encodes as 20 numbers."""
+    numbers = {f"number-{i}": value for i, value in enumerate(rng.random(12).tolist())}
+    flags = {f"flag-{i}": bool(rng.random() < 0.5) for i in range(3)}
+    return {**numbers, **flags, "device": "abc"[rng.integers(3)]}
+
+
+def cpu_of_decisions(chooser: Bandit, contexts: Sequence[Any], *, rewards: bool) -> float:
+    """The CPU seconds of a decision with each context, and a reward after each decision."""
+    started = time.process_time()
+    for each in contexts:
+        decision = chooser.choose(context=each)
+        if rewards:
+            chooser.reward(decision, 1.0)
+    return (time.process_time() - started) / len(contexts)
+
+
+def with_contexts(repetitions: int = REPETITIONS, each: int = 100) -> list[dict[str, Any]]:
+    """CPU of durable decisions with contexts on one thread, divided by that of K-armed ones.
+
+    A state of the K-armed bandit has one distribution, which is computed once. With a reward after every
+    decision, every decision has a new state, and the linear model of the arm is factored again.
+    """
+    rng, rows = np.random.default_rng(0), []
+    print(f"{'CPU of a decision on SQLite FULL, 1 thread':44s} {'decision':>16s} {'with a reward':>20s}")
+    with tempfile.TemporaryDirectory() as folder:
+        choosers = {}
+        for place, (name, use) in enumerate(USES.items()):
+            chooser = choosers[name] = Bandit(
+                ARMS, reward=Reward(low=0, high=1), log=Path(folder) / f"{place}.db", **use
+            )
+            for _ in range(100):
+                given = context(rng) if place else None
+                chooser.reward(chooser.choose(context=given), float(rng.random() < 0.5))
+        found: dict[tuple[str, bool], list[float]] = {}
+        for rewards in (False, True):
+            for _, (name, chooser) in itertools.product(range(repetitions), choosers.items()):
+                contexts = [None if name == next(iter(USES)) else context(rng) for _ in range(each)]
+                taken = cpu_of_decisions(chooser, contexts, rewards=rewards)
+                found.setdefault((name, rewards), []).append(taken)
+        for chooser in choosers.values():
+            chooser.close()
+    for name in USES:
+        text = f"{name:44s}"
+        for rewards in (False, True):
+            mine, base = found[name, rewards], found[next(iter(USES)), rewards]
+            ratio = statistics.median([one / other for one, other in zip(mine, base, strict=True)])
+            cpu = statistics.median(mine)
+            rows.append({"name": name, "with_reward": rewards, "cpu": cpu, "ratio": ratio})
+            text += f" {cpu * 1e6:8,.0f} us {ratio:5.2f}"
+        print(text, flush=True)
+    return rows
+
+
 def main() -> None:
-    """Print the table and write it as JSON."""
+    """Print the tables and write them as JSON; with the argument `contexts`, only that part."""
+    if sys.argv[1:] == ["contexts"]:
+        with_contexts()
+        return
     table = Table()
     in_memory(table)
     on_sqlite(table)
     exports(table)
     on_postgresql(table)
+    table.rows += with_contexts()
     Path(__file__).with_name("decisions.json").write_text(json.dumps(table.rows, indent=1), encoding="utf8")
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.decisions import FEATURES, context
 from maillard.decisions import Bandit, Decision, Reward, export_changes, read_log, verify, write_log
 from maillard.decisions.decision import RewardEvent
 from maillard.decisions.events import TallyUpdate
@@ -32,6 +33,7 @@ from maillard.decisions.stores.sqlite import SQLiteStore
 ARMS = [f"arm-{i}" for i in range(10)]
 MEANS = np.linspace(0.1, 0.6, len(ARMS))
 DECISIONS = 1_000_000
+CONTEXT_DECISIONS = 20_000
 COMMIT = 20  # decisions, which share a state
 SPECS = ("ms+", "kl-ms+:floor=0.1")
 LINKS = "number", "hash", "time", "first_event", "events", "decisions", "rewards"
@@ -75,6 +77,47 @@ def chosen(state: State, rng: np.random.Generator, now: int) -> list[Decision]:
     ]  # fmt: skip
 
 
+CONTEXTS: dict[str, dict[str, Any]] = {
+    "none": {"policy": "ms+:floor=0.1"},
+    "stored": {"policy": "ms+:floor=0.1"},
+    "segments, kl-ms+": {"policy": "kl-ms+", "segments": ["device"]},
+    "features, lin-ms": {"policy": "lin-ms:floor=0.1", "features": FEATURES},
+    "features, lin-ts": {"policy": "lin-ts:floor=0.1", "features": FEATURES},
+}
+
+
+def make_context_log(path: Path, use: dict[str, Any], decisions: int, *, contexts: bool) -> None:
+    """Create a log in which 20 decisions share a state."""
+    rng, store = np.random.default_rng(0), SQLiteStore(path, synchronous="OFF")
+    with Bandit(ARMS, reward=Reward(low=0, high=1), log=store, **use) as bandit:
+        for _ in range(0, decisions, COMMIT):
+            if contexts:
+                rows = bandit.choose(context=[context(rng) for _ in range(COMMIT)])
+            else:
+                rows = bandit.choose(size=COMMIT)
+            values = rng.binomial(1, MEANS[[ARMS.index(row.arm) for row in rows]]).astype(float).tolist()
+            bandit.rewards(
+                [{"decision": row.id, "value": value} for row, value in zip(rows, values, strict=True)]
+            )
+    store.close()
+
+
+def with_contexts(decisions: int) -> list[dict[str, Any]]:
+    """Decisions with contexts that `verify` checks per CPU second."""
+    rows = []
+    print(f"{'contexts':20s} {'decisions':>10s} {'rows/CPU s':>12s}")
+    for name, use in CONTEXTS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "log.db")
+            make_context_log(path, use, decisions, contexts=name != "none")
+            found, cpu, _ = measure(lambda where=path: verify(where))  # type: ignore[misc]
+        assert found.recomputed == found.decisions == decisions
+        assert not found.problems
+        rows.append({"contexts": name, "what": "verify", "decisions": decisions, "cpu": cpu})
+        print(f"{name:20s} {decisions:10,d} {decisions / cpu:12,.0f}", flush=True)
+    return rows
+
+
 def read_columns(path: Path) -> None:
     """Read the columns of all tables that `verify` needs."""
     tables = {
@@ -110,7 +153,13 @@ def export(path: Path) -> None:
 
 
 def main() -> None:
-    """Print the table and write it as JSON. The number of decisions may be given."""
+    """Print the tables and write them as JSON. The number of decisions may be given.
+
+    With the arguments `contexts` and a number, only logs with contexts are verified.
+    """
+    if sys.argv[1:2] == ["contexts"]:
+        with_contexts(int(sys.argv[2]) if len(sys.argv) > 2 else CONTEXT_DECISIONS)
+        return
     decisions = int(sys.argv[1]) if len(sys.argv) > 1 else DECISIONS
     half, rows = decisions // 2, []
     compiled = loops(build=True) is not None  # not part of any measurement
@@ -141,6 +190,7 @@ def main() -> None:
                 })  # fmt: skip
                 rates = f"{count / wall:10,.0f} {count / cpu:10,.0f}"
                 print(f"{spec:20s} {name:16s} {rates} {wall:8.1f} {ratio:17.2f}", flush=True)
+    rows += with_contexts(CONTEXT_DECISIONS)
     Path(__file__).with_name("verification.json").write_text(json.dumps(rows, indent=1), encoding="utf8")
 
 

@@ -1,6 +1,6 @@
 """Tutorials run from an empty folder, and their commands print what the pages show.
 
-A page has programs (`python` blocks, with the name of the file in the sentence before) and commands (`console`
+A page has programs (`python` blocks; the sentence before names the file) and commands (`console`
 blocks). Numbers may differ in their digits, because other versions of NumPy sample other values. A line `...`
 stands for any number of lines.
 """
@@ -21,7 +21,9 @@ from maillard.cli import main
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").glob("tutorial-*.md"))
-_BLOCK = re.compile(r"(?P<before>[^\n]*)\n\n```(?P<language>python|console)\n(?P<text>.*?)^```", re.M | re.S)
+_BLOCK = re.compile(
+    r"(?P<before>[^\n]*)\n\n```(?P<language>python|console)\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL
+)
 _FILE = re.compile(r"`([\w.-]+\.py)`")
 _NUMBER = re.compile(r"(?<![\w])-?\d[\d,]*(\.\d+)?|\b[0-9a-f]{64}\b")
 
@@ -35,7 +37,7 @@ class Command(NamedTuple):
 
 def commands(text: str) -> Iterator[Command]:
     """The commands in the text of a `console` block."""
-    for part in re.split(r"^\$ ", text, flags=re.M)[1:]:
+    for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
         line, _, shown = part.replace("\\\n", "").partition("\n")
         yield Command(shlex.split(line), shown)
 

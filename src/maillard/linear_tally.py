@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from maillard import feature_grid
-from maillard.array_types import Floats, Ints
+from maillard.array_types import Bools, Floats, Ints
 from maillard.errors import InvalidValue
 from maillard.linear_sums import LinearSums
 
@@ -189,6 +189,11 @@ class LinearTally:
     def counts(self) -> Ints:
         """Number of observed rewards of each model."""
         return self._stacked("counts", lambda model: model.count)
+
+    @property
+    def cold(self) -> Bools:
+        """Whether each model has no rewards yet."""
+        return self._stacked("cold", lambda model: model.count == 0)
 
     @property
     def gram(self) -> Floats:

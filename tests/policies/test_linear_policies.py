@@ -14,11 +14,11 @@ from scipy import stats
 
 import maillard
 from maillard import InvalidValue, LinearTally, Tally, WithFloor, policy
-from maillard.policies.numerics import planar_thompson, upper_envelope
+from maillard.policies.numerics import planar_thompson, triangular, upper_envelope
 from maillard.policies.numerics.linear_models import LinearModels
 from maillard.policies.numerics.linear_scores import linear_scores
 from maillard.policies.numerics.optimal_design import design
-from maillard.policies.numerics.triangular import backward, cholesky, forward
+from maillard.policies.numerics.triangular import backward, cholesky, forward, multiply, sum_in_order
 from tests.policies import linear_reference
 from tests.policies.linear_reference import Decision
 from tests.policies.linear_states import (
@@ -287,7 +287,8 @@ def test_a_shift_of_rewards_and_range_changes_nothing(spec) -> None:
 @numba.njit
 def plain_loops(gram, right, x, ridge, centre):  # the same operations as loops over numbers
     d = gram.shape[0]
-    lower, y, theta, white = np.zeros((d, d)), np.zeros(d), np.zeros(d), np.zeros(d)
+    lower, inverse = np.zeros((d, d)), np.eye(d)
+    y, theta, white = np.zeros(d), np.zeros(d), np.zeros(d)
     for i in range(d):
         for k in range(i + 1):
             value = gram[i, k] + ridge if i == k else gram[i, k]
@@ -295,12 +296,15 @@ def plain_loops(gram, right, x, ridge, centre):  # the same operations as loops 
                 value -= lower[i, j] * lower[k, j]
             lower[i, k] = np.sqrt(value) if i == k else value / lower[k, k]
     for i in range(d):
-        y[i], white[i] = right[i], x[i]
+        y[i] = right[i]
         for j in range(i):
             y[i] -= lower[i, j] * y[j]
-            white[i] -= lower[i, j] * white[j]
+            for k in range(d):
+                inverse[i, k] -= lower[i, j] * inverse[j, k]
         y[i] /= lower[i, i]
-        white[i] /= lower[i, i]
+        for k in range(d):
+            inverse[i, k] /= lower[i, i]
+            white[i] += inverse[i, k] * x[k]
     for i in range(d - 1, -1, -1):
         theta[i] = y[i]
         for j in range(d - 1, i, -1):
@@ -524,6 +528,43 @@ def test_the_live_path_imports_no_numba_and_closed_forms_no_scipy() -> None:
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.split("\n")[:2] == ["[]", "False"]
+
+
+@pytest.mark.parametrize("shape", [(300, 1), (300,), (300, 2), (300, 3, 1), (300, 2, 40), (1, 1), (9, 17, 2)])
+def test_sums_are_in_order(shape) -> None:
+    terms = np.random.default_rng(3).normal(size=shape) * 10.0 ** np.arange(shape[0]).reshape(
+        -1, *[1] * (len(shape) - 1)
+    ).clip(0, 12)
+    total = terms[0].copy()
+    for each in terms[1:]:
+        total = total + each
+    for given in (terms, np.asfortranarray(terms), np.repeat(terms, 2, axis=0)[::2]):
+        assert np.array_equal(sum_in_order(given), total)
+    if shape == (300, 1):
+        assert not np.array_equal(terms.sum(axis=0), total)  # the test can fail
+
+
+@pytest.mark.parametrize(("models", "rows"), [(1, 3), (4, 1), (1, 1)])
+def test_large_products_have_the_same_bits_as_small_ones(models, rows, monkeypatch) -> None:
+    rng = np.random.default_rng(1)
+    columns, given = rng.normal(size=(6, 6, models)), rng.normal(size=(6, rows))
+    given[2] = 0.0
+    small = multiply(columns, given)
+    assert np.allclose(small, np.einsum("jim,jr->imr", columns, given).reshape(6, -1))
+    monkeypatch.setattr(triangular, "_MAX_TERMS", 0)
+    assert np.array_equal(multiply(columns, given), small)
+
+
+@pytest.mark.parametrize("models", [1, 3])
+def test_the_factorization_has_the_columns_of_the_inverse(models) -> None:
+    rows = np.random.default_rng(2).uniform(-1, 1, (models, 5, 9))
+    gram = (rows @ rows.transpose(0, 2, 1)).transpose(1, 2, 0)
+    identity = np.broadcast_to(np.eye(5)[:, :, None], gram.shape)
+    found = cholesky(np.concatenate([gram, identity]), identity=True)
+    assert np.array_equal(found[5:], cholesky(np.concatenate([gram, identity]))[5:])
+    for i in range(models):
+        columns = forward(found[:5, :, i : i + 1], np.eye(5))
+        assert np.array_equal(found[5:, :, i], columns.T)
 
 
 def test_forward_solves_with_one_factor_per_column() -> None:

@@ -191,15 +191,18 @@ def decision_record(row: Decision, seal: bytes | None, vector: bytes) -> bytes:
 def common_part(row: Decision, vector: bytes) -> bytes:
     """The end of a decision's record, which other decisions of a batch may have in common with it."""
     if row.encoded is not None or row.feature_version:
-        # The digest of the distribution, and of what it was computed from.
-        encoded = row.encoded or b""
-        header = _ENCODED.pack(row.feature_version, len(encoded))
-        vector = hashlib.sha256(vector + header + encoded).digest()
+        vector = digest_with_context(vector, row.encoded, row.feature_version)
     return _DECISION.pack(
         vector, _ABSENT if row.origin is None else id_bytes(row.origin), row.time, row.state, row.epoch,
         row.policy_version, row.formula_version, row.position, row.eligible.index(row.arm),
         row.log_probability + 0.0, row.cold,
     )  # fmt: skip
+
+
+def digest_with_context(vector: bytes, encoded: bytes | None, feature_version: int) -> bytes:
+    """The digest of a distribution together with what it was computed from."""
+    encoded = encoded or b""
+    return hashlib.sha256(vector + _ENCODED.pack(feature_version, len(encoded)) + encoded).digest()
 
 
 _event_digest = lru_cache(maxsize=256)(digest_of)

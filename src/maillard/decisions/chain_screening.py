@@ -37,7 +37,15 @@ _REWARD = np.dtype([
     ("decision", "V16"), ("digest", "V32"), ("value", "<f8"), ("at", "<i8"), ("arrived", "<i8"),
     ("late", "?"),
 ])  # fmt: skip
-_DECISION_TYPES = {**DECISION_TYPES, "id": "uuid", "origin": "uuid?"}
+_FEATURE_VERSION = "coalesce(feature_version, 0)"
+_CONTEXT_TYPES = {"context": "text?", "actions": "text?", "encoded": "bytes?", _FEATURE_VERSION: "whole"}
+_DECISION_TYPES = {
+    **{name: kind for name, kind in DECISION_TYPES.items() if kind != "null"},
+    **_CONTEXT_TYPES,
+    "id": "uuid",
+    "origin": "uuid?",
+}
+_SEALED = "unit", "idempotency_key", "context", "actions"
 _EVENT_TYPES = {
     "number": "whole", "kind": "name", "time": "time", "decision": "uuid?", "arm": "name?", "value": "real?",
     "previous": "real?", "payload": "text?",
@@ -96,21 +104,24 @@ def _decision_records(
     vector = vectors.find(state, columns["variant"])
     first, run = runs(vector)
     made["vector"] = _joined(_vector_digests(vectors, vector[first]), 32)[run]
+    features = columns[_FEATURE_VERSION]
+    encoded = np.flatnonzero(is_present(columns["encoded"]) | (features != 0))
+    if encoded.size:
+        some = [each[encoded].tolist() for each in (made["vector"], columns["encoded"], features)]
+        made["vector"][encoded] = _joined(list(map(chain.digest_with_context, *some)), 32)
     made["arm"] = _arm_places(columns["arm"], vectors, vector)
     for name in ("id", "origin", "time", "state", "epoch", "policy_version", "formula_version", "position"):
         made[name] = columns[name]
     made["log_probability"] = columns["log_probability"] + 0.0  # SQLite stores no negative zero
     made["cold"] = columns["cold"] == 1
     present = is_present(columns["seal"])
-    if (~present & (is_present(columns["unit"]) | is_present(columns["idempotency_key"]))).any():
+    if any((~present & is_present(columns[name])).any() for name in _SEALED):
         raise OddRows("a decision has no commitment")
     sealed = np.flatnonzero(present)
     if sealed.size:
-        some = [columns[name][sealed].tolist() for name in ("seal", "unit", "idempotency_key")]
-        made["commitment"][sealed] = _joined(
-            [chain.commitment(*each) for each in zip(*some, strict=True)], 32
-        )
-        erased[sealed] = [chain.is_erased(seal) for seal in some[0]]
+        seals, *texts = (columns[name][sealed].tolist() for name in ("seal", *_SEALED))
+        made["commitment"][sealed] = _joined(list(map(chain.commitment, seals, *texts)), 32)
+        erased[sealed] = list(map(chain.is_erased, seals))
     rows = _places(reader, wanted, columns["id"])
     return _bytes_of(made, rows), erased[rows]
 

@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from maillard.array_types import Bools, Floats
+from maillard.array_types import Bools, Floats, Ints
 from maillard.decisions.context_rules import ContextRule, ContextTally, PolicyInput
 from maillard.decisions.encoded_contexts import Encoded
 from maillard.decisions.raw_contexts import RawContext, Values, check_values
 from maillard.errors import InvalidValue, UnknownName
-from maillard.feature_grid import STEPS
+from maillard.feature_grid import STEPS, GridRows
 from maillard.features import Features
 from maillard.linear_tally import LinearTally
 from maillard.policies import LinearPolicy, Policy, WithFloor
@@ -69,12 +69,11 @@ class LinearContexts(ContextRule):
             if raw.values is None:
                 names = ", ".join(map(repr, self.features.inputs))
                 raise InvalidValue("context", None, f"a mapping with a value for each feature: {names}")
-            return (self._encode(raw.values, "context") * STEPS).astype(np.int64)
+            return self._encode(raw.values, "context")
         given, context = raw.actions or self.arms, raw.values or {}
-        rows = [self._row(arm, given[arm], context) for arm in arms]
-        return (np.array(rows) * STEPS).astype(np.int64)
+        return np.array([self._row(arm, given[arm], context) for arm in arms])
 
-    def _row(self, arm: str, attributes: Values, context: Values) -> Floats:
+    def _row(self, arm: str, attributes: Values, context: Values) -> Ints:
         for name in attributes:
             if name in context:
                 allowed = f"names that no arm has as a feature; {arm!r} has this one"
@@ -82,10 +81,10 @@ class LinearContexts(ContextRule):
         where = f"{'actions' if self.dynamic else 'arms'}: {arm}"
         return self._encode(context, where, attributes)
 
-    def _encode(self, context: Values, where: str, attributes: Values | None = None) -> Floats:
+    def _encode(self, context: Values, where: str, attributes: Values | None = None) -> Ints:
         """Encode a context. An error names the argument, or `context` if the value comes from there."""
         try:
-            return self.features.encode(context, arm=attributes)
+            return self.features.encode_units(context, arm=attributes)
         except InvalidValue as error:
             place = "context" if error.field in context else where
             raise error.with_location(place) from None
@@ -99,12 +98,11 @@ class LinearContexts(ContextRule):
         if isinstance(encoded, tuple) or encoded.shape != shape:
             found = encoded if isinstance(encoded, tuple) else encoded.shape
             raise InvalidValue("encoded", found, f"feature rows of shape {shape}")
-        rows = encoded / STEPS
         if mask is None or self.model == "disjoint":
-            return PolicyInput(rows, mask)
-        every = np.zeros((mask.size, size))
-        every[mask] = rows
-        return PolicyInput(every, mask)
+            return PolicyInput(GridRows(encoded), mask)
+        every = np.zeros((mask.size, size), np.int64)
+        every[mask] = encoded
+        return PolicyInput(GridRows(every), mask)
 
     def example(self, arms: int) -> Floats:
         row = np.zeros(self.features.dimension)
@@ -113,8 +111,7 @@ class LinearContexts(ContextRule):
 
     def cold(self, statistics: ContextTally, x: Any) -> Bools:
         assert isinstance(statistics, LinearTally)
-        counts = statistics.counts == 0
-        return np.repeat(counts, len(x)) if self.model == "shared" else counts
+        return np.repeat(statistics.cold, len(x.units)) if self.model == "shared" else statistics.cold
 
     def update(
         self, statistics: ContextTally, arm: int | None, row: Encoded, value: float, previous: float | None

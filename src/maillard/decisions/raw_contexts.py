@@ -112,5 +112,8 @@ def read_context(text: str | None, actions_text: str | None) -> RawContext:
         actions = None if actions_text is None else json.loads(actions_text)
     except (ValueError, RecursionError) as error:
         raise InvalidValue("context", text, f"JSON ({error})") from None
-    made = check_context(context, actions)
-    return made._replace(text=text, actions_text=actions_text)
+    if text is None or actions_text is not None or "\\u" in text or len(text) > MAX_CONTEXT_BYTES:
+        made = check_context(context, actions)
+        return made._replace(text=text, actions_text=actions_text)
+    # The log has the JSON already, so it need not be made again.
+    return RawContext(None if context is None else check_values(context, "context"), text)

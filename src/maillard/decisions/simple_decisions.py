@@ -15,7 +15,6 @@ from maillard.decisions.call_arguments import Request
 from maillard.decisions.choosing import RandomSource, sampled_decision
 from maillard.decisions.decision import Decision
 from maillard.decisions.identifiers import new_ids
-from maillard.decisions.raw_contexts import NO_CONTEXT
 from maillard.decisions.state import ChoiceDistribution, State
 from maillard.decisions.stores.contract import SharedTransaction
 from maillard.errors import MaillardError
@@ -35,16 +34,16 @@ def simple_batch(
     experiment: str, state: State, requests: Sequence[Request], random: RandomSource
 ) -> SimpleBatch | None:
     """The requests with their distributions, or None if `DecisionBatch` must handle them."""
-    if state.context is not None or state.sticky or state.paused or state.archived:
+    if state.sticky or state.paused or state.archived:
         return None
     if state.reward.learn == "provisional" or not random.is_default:
         return None
     distributions = []
     for _, eligible, _, size, contexts in requests:
-        if size != 1 or contexts[0] is not NO_CONTEXT:
+        if size != 1:
             return None
         try:
-            distributions.append(state.choice_distribution(eligible))
+            distributions.append(state.choice_distribution(eligible, contexts[0]))
         except MaillardError:
             return None
     return SimpleBatch(experiment, state, requests, distributions, random)
@@ -75,7 +74,9 @@ def decide_simply(
         else:
             sampled = [each.sample(random.rng, 1)[0] for each in distributions]
         rows = [
-            sampled_decision(next(ids), experiment, now, state, request, distribution, index)
+            sampled_decision(
+                next(ids), experiment, now, state, request, distribution, index, 0, request.contexts[0]
+            )
             for request, distribution, index in zip(requests, distributions, sampled, strict=True)
         ]
         new.append((experiment, rows, state.reward.closes(now)))

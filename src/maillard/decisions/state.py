@@ -22,6 +22,7 @@ from maillard.decisions.raw_contexts import NO_CONTEXT, RawContext
 from maillard.decisions.reward_rule import Reward
 from maillard.errors import InvalidLog, InvalidValue, UnknownName
 from maillard.policies import Distribution, Policy, policy
+from maillard.segment_tally import SegmentTally
 from maillard.tally import Tally
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from maillard.decisions.events import Event, TallyUpdate
 
+_MAX_CACHED_SEGMENTS = 1_000
 _MAX_CACHED_DISTRIBUTIONS = 64  # sets of eligible arms, or contexts, per state
 # The fields that a saved state holds as they are.
 _PLAIN_FIELDS = ("number", "administrative", "sticky", "policy_version", "epoch", "paused", "archived")
@@ -74,6 +76,10 @@ class State(Configuration):
     _positions: dict[str, int] = field(default_factory=dict, repr=False)
     # The policy whose names of arms were replaced by positions; shared in the same way.
     _bound: list[Policy] = field(default_factory=list, repr=False)
+    # The mask of all arms, if none is retired; shared in the same way.
+    _every: list[NDArray[np.bool_]] = field(default_factory=list, repr=False)
+    # Distributions of segments, each with the tally that it was computed from; shared in the same way.
+    _segments: dict[Any, tuple[Tally | None, ChoiceDistribution]] = field(default_factory=dict, repr=False)
     _distributions: dict[Any, ChoiceDistribution] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -125,6 +131,8 @@ class State(Configuration):
             statistics=event.update_statistics(self.statistics, after),
             _positions={},
             _bound=[],
+            _every=[],
+            _segments={},
         )
 
     def choice_distribution(
@@ -135,24 +143,41 @@ class State(Configuration):
         `raw` is the context, which matters only if the experiment uses contexts.
         """
         rule = self.context
+        if raw.actions is not None and not self.dynamic:
+            allowed = "None: only an experiment without arms, with a shared model, takes actions"
+            raise InvalidValue("actions", list(raw.actions), allowed)
         key: Any = eligible if rule is None else (eligible, raw.text, raw.actions_text)
         found = self._distributions.get(key)
         if found is not None:
             return found
-        if raw.actions is not None and not self.dynamic:
-            allowed = "None: only an experiment without arms, with a shared model, takes actions"
-            raise InvalidValue("actions", list(raw.actions), allowed)
-        if rule is None:
-            found = self._solve(self.mask(eligible), None)
-        else:
-            mask = self._mask_of_context(eligible, raw)
-            arms = tuple(raw.actions or ()) if mask is None else self._eligible_arms(mask)
-            assert self.statistics is not None  # because there is a rule
-            found = self._solve(mask, rule.encode(raw, arms, self.statistics), arms)
+        found = self._solve(self.mask(eligible), None) if rule is None else self._solve_context(eligible, raw)
         if len(self._distributions) >= _MAX_CACHED_DISTRIBUTIONS:
             self._distributions.clear()
         self._distributions[key] = found
         return found
+
+    def _solve_context(self, eligible: frozenset[str] | None, raw: RawContext) -> ChoiceDistribution:
+        mask = self._mask_of_context(eligible, raw)
+        arms = tuple(raw.actions or ()) if mask is None else self._eligible_arms(mask)
+        assert self.context is not None  # the caller has seen it
+        assert self.statistics is not None  # because there is a rule
+        encoded = self.context.encode(raw, arms, self.statistics)
+        return self._solve_encoded(mask, encoded, arms)
+
+    def _solve_encoded(
+        self, mask: NDArray[np.bool_] | None, encoded: Encoded, arms: tuple[str, ...]
+    ) -> ChoiceDistribution:
+        """The distribution given feature rows or a segment; known for a segment without new rewards."""
+        if not isinstance(encoded, tuple) or not isinstance(self.statistics, SegmentTally):
+            return self._solve(mask, encoded, arms)
+        # A tally is replaced when it changes.
+        key, tally = (arms, encoded), self.statistics.segments.get(encoded)
+        found = self._segments.get(key)
+        if found is None or found[0] is not tally:
+            if len(self._segments) >= _MAX_CACHED_SEGMENTS:
+                self._segments.clear()
+            found = self._segments[key] = tally, self._solve(mask, encoded, arms)
+        return found[1]
 
     def _mask_of_context(self, eligible: frozenset[str] | None, raw: RawContext) -> NDArray[np.bool_] | None:
         if not self.dynamic:
@@ -165,12 +190,20 @@ class State(Configuration):
         return None
 
     def _eligible_arms(self, mask: NDArray[np.bool_]) -> tuple[str, ...]:
-        return self.arms if mask.all() else tuple(itertools.compress(self.arms, mask.tolist()))
+        return self.arms if self._has_all(mask) else tuple(itertools.compress(self.arms, mask.tolist()))
+
+    def _has_all(self, mask: NDArray[np.bool_]) -> bool:
+        return (self._every and mask is self._every[0]) or bool(mask.all())
 
     def choice_from(self, eligible: tuple[str, ...], encoded: bytes | None) -> ChoiceDistribution:
         """The distribution of a choice among these arms, given what it was computed from."""
-        mask = None if self.dynamic else self.mask(frozenset(eligible))
-        return self._solve(mask, None if encoded is None else decode(encoded), eligible)
+        mask = None if self.dynamic else self._mask_of(eligible)
+        if encoded is None:
+            return self._solve(mask, None, eligible)
+        return self._solve_encoded(mask, decode(encoded), eligible)
+
+    def _mask_of(self, eligible: tuple[str, ...]) -> NDArray[np.bool_]:
+        return self.mask(None if eligible == self.arms and all(self.active) else frozenset(eligible))
 
     def _solve(
         self, mask: NDArray[np.bool_] | None, encoded: Encoded | None, arms: tuple[str, ...] = ()
@@ -189,7 +222,7 @@ class State(Configuration):
         self, mask: NDArray[np.bool_] | None, encoded: Encoded | None, eligible: int
     ) -> tuple[dict[str, Any], NDArray[np.bool_]]:
         """The arguments of the policy, and whether each arm is cold."""
-        if mask is not None and mask.all():
+        if mask is not None and self._has_all(mask):
             mask = None
         if self.context is None:
             return {"tally": self.tally, "eligible": mask}, self.tally.pulls == 0
@@ -228,7 +261,9 @@ class State(Configuration):
     def mask(self, eligible: frozenset[str] | None) -> NDArray[np.bool_]:
         """Whether each arm may be chosen."""
         if eligible is None and all(self.active):
-            return np.ones(len(self.arms), np.bool_)
+            if not self._every:
+                self._every.append(np.ones(len(self.arms), np.bool_))
+            return self._every[0]
         mask = np.array(self.active)
         if eligible is not None:
             for arm in eligible.difference(self.active_arms):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -144,7 +145,7 @@ class Features:
             (places[one], places[two], types[two].width, self._blocks[one, types[one], two, types[two]][0])
             for one, two in self.crosses
         ]
-        self._template = [float(self.intercept)] + [0.0] * (start - 1)
+        self._template = [STEPS * self.intercept] + [0] * (start - 1)
         names = ["intercept"] * self.intercept
         for name, type_ in types.items():
             names += type_.columns(name)
@@ -179,6 +180,15 @@ class Features:
         >>> Features({"age": (18, 90)}).encode({"age": 120}, counts).tolist(), dict(counts)
         ([1.0, 1.0], {('age', 'clipped'): 1})
         """
+        row: Floats = self.encode_units(context, arm=arm) / STEPS
+        if counts is not None:
+            given = context if arm is None else {**context, **arm}
+            remarks = [(name, type_.remark(plain(given.get(name)))) for name, type_, _ in self._plan]
+            counts.update((name, remark) for name, remark in remarks if remark)
+        return row
+
+    def encode_units(self, context: Mapping[str, Any], *, arm: Mapping[str, Any] | None = None) -> Ints:
+        """Return the row of `encode` in grid units, whole multiples of 2**-16."""
         if type(context) is not dict and not isinstance(context, Mapping):
             raise InvalidValue("context", context, "a mapping of feature names to values")
         own, context = context, context if arm is None else {**context, **arm}
@@ -187,35 +197,30 @@ class Features:
         row, entries = self._template.copy(), []
         for name, type_, start in self._plan:
             value = context.get(name)
-            if type(value) not in _PLAIN_TYPES:
+            if type(value) not in _PLAIN_TYPES and (type(value) is not float or isnan(value)):
                 value = plain(value)
             entry = type_.encode(name, type_.default_for(name) if value is None else value)
             entries.append(entry)
-            row[start + entry[0]] = entry[1] / STEPS
+            row[start + entry[0]] = entry[1]
         for one, two, width, start in self._crosses:
             (i, x), (j, y) = entries[one], entries[two]
-            row[start + i * width + j] = round(x * y / STEPS) / STEPS
+            row[start + i * width + j] = round(x * y / STEPS)
         if self.rest is not None:
             self._encode_rest(row, own, arm)
-        if counts is not None:
-            remarks = [(name, type_.remark(plain(context.get(name)))) for name, type_, _ in self._plan]
-            counts.update((name, remark) for name, remark in remarks if remark)
-        return np.array(row)
+        return np.array(row, np.int64)
 
-    def _encode_rest(
-        self, row: list[float], context: Mapping[str, Any], arm: Mapping[str, Any] | None
-    ) -> None:
+    def _encode_rest(self, row: list[int], context: Mapping[str, Any], arm: Mapping[str, Any] | None) -> None:
         """Set the columns of undeclared keys, and those of their crosses."""
         rest, crosses = self.rest, self.rest_crosses
         assert rest is not None
         start = len(row) - rest.width - (0 if crosses is None else crosses.width)
         for name, text in self._undeclared(context, rest) + self._undeclared(arm or {}, rest):
-            row[start + rest.bucket(name, text)] = 1.0
+            row[start + rest.bucket(name, text)] = STEPS
         if crosses is not None and arm:
             ours, start = self._undeclared(arm, crosses), len(row) - crosses.width
             for name, text in self._undeclared(context, crosses):
                 for _, other in ours:
-                    row[start + crosses.bucket(name, f"{text}*{other}")] = 1.0
+                    row[start + crosses.bucket(name, f"{text}*{other}")] = STEPS
 
     def _undeclared(self, values: Mapping[str, Any], rest: Hashed) -> list[tuple[str, str]]:
         """The undeclared keys that are not missing, each with the text "key=value"."""

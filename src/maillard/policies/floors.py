@@ -104,7 +104,8 @@ class WithFloor(Policy, kw_only=False):
 
     def _prepare(self, tally: Any, x: Any) -> tuple[Any, Any, int]:
         tally, x, arms = self.policy._prepare(tally, x)
-        self.floor_probabilities(arms)  # raises for another number of arms
+        if not isinstance(self.epsilon, float):
+            self.floor_probabilities(arms)  # raises for another number of arms
         return tally, x, arms
 
     def _check_use(self, tally: Any) -> None:

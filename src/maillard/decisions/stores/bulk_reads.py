@@ -39,9 +39,11 @@ DECISION_TYPES = {
     "eligible": "empty", "log_probabilities": "empty", "policy_version": "whole", "formula_version": "whole",
     "state": "whole", "epoch": "whole", "cold": "truth", "idempotency_key": "text?", "position": "whole",
     "origin": "text?", "seal": "bytes?", "variant": "any whole",
-    # Decisions with contexts are read row by row.
+    # Decisions with contexts are exported row by row.
     "context": "null", "actions": "null", "encoded": "null", "feature_version": "null",
 }  # fmt: skip
+# Distributions do not depend on a context that is only stored, so `verify` needs no more than its type.
+SCREENED_TYPES = {**DECISION_TYPES, "context": "text?", "actions": "text?"}
 REWARD_TYPES = {
     "decision": "text", "event": "text", "value": "real", "at": "time", "arrived": "time", "late": "truth",
 }  # fmt: skip
@@ -134,12 +136,13 @@ class BulkReader:
 
     def _chunk(self, after: str | None, last: str, full: bool) -> RawRows:
         """Return the decisions with these ids, in the order of ids; None is before all ids."""
-        sql = f"SELECT {', '.join(DECISION_TYPES)} FROM decisions WHERE experiment = ? AND id <= ?"
+        types = DECISION_TYPES if full else SCREENED_TYPES
+        sql = f"SELECT {', '.join(types)} FROM decisions WHERE experiment = ? AND id <= ?"
         if after is None:
             found = self._fetch(f"{sql} ORDER BY id", self._experiment, last)
         else:
             found = self._fetch(f"{sql} AND id > ? ORDER BY id", self._experiment, last, after)
-        decisions = columns_of_rows(found, DECISION_TYPES)
+        decisions = columns_of_rows(found, types)
         if not full:
             decisions = {name: each for name, each in decisions.items() if name not in UNUSED}
         ids = decisions["id"].tolist()

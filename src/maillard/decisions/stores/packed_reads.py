@@ -13,6 +13,7 @@ from maillard.decisions.stores.bulk_columns import Arrays, OddRows
 from maillard.decisions.stores.bulk_reads import (
     DECISION_TYPES,
     REWARD_TYPES,
+    SCREENED_TYPES,
     UNUSED,
     UPDATE_TYPES,
     BulkReader,
@@ -26,6 +27,7 @@ from maillard.decisions.stores.raw_rows import RawRows, moved
 _CACHE_KIB = 32 * 1024  # several queries read the same pages
 _MAX_SURPLUS, _MIN_SURPLUS = 2, 1_000  # rows that are read without need, rather than chosen one by one
 _DECISION_TYPES = {**DECISION_TYPES, "id": "id"}
+_SCREENED_TYPES = {**SCREENED_TYPES, "id": "id"}
 _REWARD_TYPES = {**REWARD_TYPES, "decision": "id"}
 _UPDATE_TYPES = {**UPDATE_TYPES, "decision": "id"}
 _VECTOR_TYPES = {
@@ -63,13 +65,16 @@ class PackedReader(BulkReader):
         return RawRows.merged([rows])
 
     def _chunk(self, after: str | None, last: str, full: bool) -> RawRows:
-        rows = self._between("", last) if after is None else self._between(after, last, operator=">")
+        first, operator = ("", ">=") if after is None else (after, ">")
+        rows = self._between(first, last, operator, _DECISION_TYPES if full else _SCREENED_TYPES)
         if not full:
             kept = {name: each for name, each in rows.decisions.items() if name not in UNUSED}
             rows = RawRows(kept, rows.rewards, rows.updates)
         return rows
 
-    def _between(self, first: str, last: str, operator: str = ">=") -> RawRows:
+    def _between(
+        self, first: str, last: str, operator: str = ">=", types: Mapping[str, str] = _DECISION_TYPES
+    ) -> RawRows:
         """Return the decisions with these ids, in the order of ids."""
         among = f"id {operator} ? AND id <= ?"
         bounds: list[Any] = [first, last]
@@ -79,16 +84,23 @@ class PackedReader(BulkReader):
         else:  # most rows between these ids may belong to other experiments
             mine = f"SELECT id FROM decisions WHERE experiment = ? AND {among}"
             others, given = f"decision IN ({mine})", mine_bounds
-        return self._rows(f"decisions WHERE experiment = ? AND {among}", mine_bounds, others, given)
+        return self._rows(f"decisions WHERE experiment = ? AND {among}", mine_bounds, others, given, types)
 
-    def _rows(self, source: str, parameters: Sequence[Any], among: str, others: Sequence[Any]) -> RawRows:
+    def _rows(  # two conditions with their parameters
+        self,
+        source: str,
+        parameters: Sequence[Any],
+        among: str,
+        others: Sequence[Any],
+        types: Mapping[str, str] = _DECISION_TYPES,
+    ) -> RawRows:
         """Return decisions, and their rewards and updates, which other conditions select."""
-        decisions = self._decisions(source, parameters)
+        decisions = self._decisions(source, parameters, types)
         ids = decisions["id"]
         return RawRows(decisions, self._rewards(ids, among, others), self._updates(ids, among, others))
 
-    def _decisions(self, source: str, parameters: Sequence[Any]) -> Arrays:
-        decisions = self._columns(_DECISION_TYPES, source, parameters, "id")
+    def _decisions(self, source: str, parameters: Sequence[Any], types: Mapping[str, str]) -> Arrays:
+        decisions = self._columns(types, source, parameters, "id")
         decisions.pop("seal", None)
         ids = decisions["id"]
         if not (ids[1:] > ids[:-1]).all():

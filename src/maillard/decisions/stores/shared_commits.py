@@ -161,7 +161,7 @@ class SQLiteSharedTransaction:
         return {names[experiment] for (experiment,) in rows}
 
     def add_new(self, batches: Sequence[tuple[str, Sequence[Decision], int | None]]) -> None:
-        new, heads, has_vector = self._new, self._heads, self._written.has_vector
+        new, heads, written = self._new, self._heads, self._written
         seals = iter(new_seals([row for _, rows, _ in batches for row in rows]))
         for name, rows, closes in batches:
             _, number, hashed, experiment, *head = heads[name]
@@ -171,9 +171,10 @@ class SQLiteSharedTransaction:
                 vector = vector_of(row.eligible, row.log_probabilities)
                 new.decisions.append((*write_decision(row, seal, vector), experiment))
                 records.append(decision_record(row, seal, vector.digest))
-                if not has_vector(experiment, state, vector.variant):
+                if not written.has_vector(experiment, state, vector.variant):
                     new.vectors.append((experiment, state, vector.variant, vector.arms, vector.data))
-                    new.arm_lists.append((experiment, vector.arms, vector.names))
+                    if not written.has_list(experiment, vector.arms):
+                        new.arm_lists.append((experiment, vector.arms, vector.names))
                     self._vectors.append((experiment, state, vector))
             if closes is not None:
                 new.pending += [(row.id, closes, experiment) for row in rows]

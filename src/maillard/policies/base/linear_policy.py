@@ -9,7 +9,7 @@ import numpy as np
 from maillard import specs
 from maillard.array_types import Bools, Floats, Ints
 from maillard.errors import InvalidValue
-from maillard.feature_grid import grid_units
+from maillard.feature_grid import GridRows, grid_units
 from maillard.linear_tally import LinearTally
 from maillard.policies.base.arm_matrices import as_arm_vector
 from maillard.policies.base.parameters import interval, real
@@ -79,7 +79,7 @@ class LinearPolicy(Policy):
                 raise InvalidValue("x", x, f"the context's feature row, {size} numbers")
             return tally, grid_units(x, (size,))[:, np.newaxis], tally.arms
         try:
-            shape = np.shape(x)
+            shape = np.shape(x.units if isinstance(x, GridRows) else x)
         except ValueError:  # rows have different lengths
             shape = ()
         if len(shape) != 2 or not shape[0] or shape[1] != size:

@@ -9,13 +9,7 @@ import numpy as np
 from maillard.array_types import Floats, Ints
 from maillard.errors import InvalidValue
 from maillard.linear_tally import LinearStatistics, LinearTally
-from maillard.policies.numerics.triangular import (
-    Columns,
-    backward,
-    cholesky,
-    columns_of,
-    forward,
-)
+from maillard.policies.numerics.triangular import backward, cholesky
 
 # A smaller pivot, relative to the diagonal of V, consists mostly of rounding errors.
 MIN_PIVOT = 2.0**-46
@@ -24,19 +18,21 @@ MIN_PIVOT = 2.0**-46
 class LinearModels:
     """V = ridge I + G = L L' and theta = V^-1 (b - centre Sx) for each model of a tally. Never changed.
 
-    The models are the last axis of all arrays.
+    The models are the last axis of all arrays. `inverse[j]` has column j of L^-1: a state is factored once,
+    and then each decision is a sum of these columns.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917  # the parts, in their order
         self,
         counts: Ints,
         statistics: tuple[LinearStatistics, ...],
         shared: bool,
         lower: Floats,
+        inverse: Floats,
         theta: Floats,
     ) -> None:
         self.counts, self.statistics, self.shared = counts, statistics, shared
-        self.lower, self.theta = lower, theta
+        self.lower, self.inverse, self.theta = lower, inverse, theta
 
     @classmethod
     def of(
@@ -54,19 +50,15 @@ class LinearModels:
         pairs = zip(statistics, before.statistics, strict=True)
         changed = [i for i, (one, other) in enumerate(pairs) if one is not other]
         if not changed:
-            return cls(counts, statistics, shared, before.lower, before.theta)
+            return cls(counts, statistics, shared, before.lower, before.inverse, before.theta)
         if len(changed) == len(statistics):
             return cls(counts, statistics, shared, *_factor(statistics, ridge, centre))
-        lower, theta = before.lower.copy(), before.theta.copy()
-        some_lower, some_theta = _factor([statistics[i] for i in changed], ridge, centre)
-        for place, i in enumerate(changed):
-            lower[:, :, i], theta[:, i] = some_lower[:, :, place], some_theta[:, place]
-        return cls(counts, statistics, shared, lower, theta)
-
-    @cached_property
-    def columns(self) -> Columns:
-        """The columns of L, for `forward`."""
-        return columns_of(self.lower)
+        parts = before.lower.copy(), before.inverse.copy(), before.theta.copy()
+        some_parts = _factor([statistics[i] for i in changed], ridge, centre)
+        for part, some in zip(parts, some_parts, strict=True):
+            for place, i in enumerate(changed):
+                part[..., i] = some[..., place]
+        return cls(counts, statistics, shared, *parts)
 
     @cached_property
     def log_determinant(self) -> float:
@@ -77,7 +69,7 @@ class LinearModels:
     def norms(self) -> tuple[Floats, Floats]:
         """The largest row sums of |V| and |V^-1|, which bound the eigenvalues of V from above and below."""
         lower = np.tril(self.lower.transpose(2, 0, 1))
-        inverse = forward(self.lower[:, :, None, :], np.eye(len(self.theta))[:, :, None]).transpose(2, 0, 1)
+        inverse = self.inverse.transpose(2, 1, 0)
         # Only error bounds use these, so they need not have the same bits everywhere.
         matrices = lower @ lower.transpose(0, 2, 1), inverse.transpose(0, 2, 1) @ inverse
         large, small = (np.abs(each).sum(axis=2).max(axis=1) for each in matrices)
@@ -86,24 +78,25 @@ class LinearModels:
 
 def _factor(
     statistics: tuple[LinearStatistics, ...] | list[LinearStatistics], ridge: float, centre: float
-) -> tuple[Floats, Floats]:
-    """Return L, of shape (d, d, models), and theta, of shape (d, models)."""
+) -> tuple[Floats, Floats, Floats]:
+    """Return L, the columns of L^-1, both of shape (d, d, models), and theta, of shape (d, models)."""
     gram = np.array([each.gram for each in statistics])
     products = np.array([each.products for each in statistics])
     feature_sums = np.array([each.feature_sums for each in statistics])
     size = gram.shape[1]
-    # The row b - centre Sx below V makes the factorization compute L^-1 (b - centre Sx) as well.
-    matrices = np.empty((size + 1, size, len(gram)))
+    # The rows below V make the factorization compute L^-1 (b - centre Sx) and L^-1 as well.
+    matrices = np.empty((2 * size + 1, size, len(gram)))
     matrices[:size] = gram.transpose(1, 2, 0)
+    matrices[size + 1 :] = np.eye(size)[:, :, None]
     diagonal = matrices.reshape(-1, len(gram))[: size * size : size + 1]  # a view
     diagonal += ridge
     matrices[size] = (products - centre * feature_sums).T
-    factors = cholesky(matrices)
+    factors = cholesky(matrices, identity=True)
     lower = factors[:size]
     pivots = lower.diagonal().T
     if not (pivots * pivots > MIN_PIVOT * diagonal).all():
         raise singular_model(ridge)
-    return lower, backward(lower, factors[size])
+    return lower, factors[size + 1 :], backward(lower, factors[size])
 
 
 def singular_model(ridge: float) -> InvalidValue:

@@ -10,7 +10,7 @@ from maillard.array_types import Bools, Floats, Ints
 from maillard.feature_grid import STEPS
 from maillard.linear_tally import LinearStatistics
 from maillard.policies.numerics.linear_models import LinearModels
-from maillard.policies.numerics.triangular import forward, sum_in_order
+from maillard.policies.numerics.triangular import multiply, sum_in_order
 
 TIE = 2.0**-40  # relative tolerance of ties, because rounding breaks exact ones
 _EPS = float(np.finfo(np.float64).eps)
@@ -48,7 +48,7 @@ class LinearScores:
 
     def whitened(self, units: Ints) -> Floats:
         """Return L^-1 x for rows of a shared model, given as columns in grid units."""
-        return forward(self.models.lower, units / STEPS, self.models.columns)
+        return multiply(self.models.inverse, units / STEPS)
 
     def squared_widths(self) -> Floats:
         """Return w_a^2, the largest squared norm of x_a - x_l in V^-1 over all leaders l, for each arm.
@@ -111,7 +111,7 @@ def linear_scores(
         units = units[:, mask]
     rows = units / STEPS
     mu = centre + sum_in_order(rows * models.theta)
-    y = forward(models.lower, rows, models.columns)
+    y = multiply(models.inverse, rows)
     s2 = sum_in_order(y * y)
     if mask is not None and not models.shared:
         mu, s2 = mu[mask], s2[mask]
