@@ -317,7 +317,7 @@ def narrowed(document: Any) -> Any:
         "arms": {"enum": [ARMS, ["red"], ["red", "blue"]]},
         "reward": {"enum": RULES},
     }
-    schemas["PolicyChange"]["properties"]["policy"] = {"enum": POLICIES}
+    schemas["ExperimentChange"]["properties"]["policy"] = {"enum": POLICIES}
     schemas["NewArm"]["properties"]["arm"] = {"enum": [*ARMS, "green"]}
     for name in ("RewardRequest", "RewardBatchEntry"):
         schemas[name]["properties"]["value"] = {"enum": [0, 0.5, 1]}

@@ -284,12 +284,13 @@ class Features:
         if not isinstance(data["features"], list) or not isinstance(data["crosses"], list):
             raise InvalidValue("features", data, '"features" and "crosses" as lists')
         features: dict[str, FeatureType] = {}
-        for each in data["features"]:
+        for place, each in enumerate(data["features"]):
             name = each.get("name") if isinstance(each, dict) else None
             if not isinstance(name, str) or name in features:
-                raise InvalidValue("features", each, "a feature with a name that no other has")
-            features[name] = type_from_data({key: value for key, value in each.items() if key != "name"})
-        rest = None if data["rest"] is None else type_from_data(data["rest"])
+                raise InvalidValue(f"features[{place}]", each, "a feature with a name that no other has")
+            declared = {key: value for key, value in each.items() if key != "name"}
+            features[name] = _type_at(f"features[{place}]", declared)
+        rest = None if data["rest"] is None else _type_at("rest", data["rest"])
         return cls(
             features,
             crosses=data["crosses"],
@@ -297,3 +298,13 @@ class Features:
             rest=rest,  # type: ignore[arg-type]  # checked by the constructor
             max_dimension=max_dimension,
         )
+
+
+def _type_at(where: str, data: Any) -> FeatureType:
+    """The type that `FeatureType.to_data` wrote; an error says where it was."""
+    try:
+        return type_from_data(data)
+    except InvalidValue as error:
+        if error.field == "feature":  # the whole of it
+            raise InvalidValue(where, error.value, error.allowed) from None
+        raise error.with_location(where) from None

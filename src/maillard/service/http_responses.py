@@ -169,7 +169,7 @@ def _path(error: Exception, fields: Sequence[str]) -> str | None:
     if isinstance(error, errors.InvalidValue):
         parts = [_REQUEST_FIELDS.get(part, part) for part in error.field.split(": ")]
     elif isinstance(error, errors.UnknownName) and not isinstance(error, NotFound):
-        parts = [_REQUEST_FIELDS.get(error.kind, error.kind)]
+        parts = _REQUEST_FIELDS.get(error.kind, error.kind).split(".")
     else:
         return None
     if fields and parts[0] not in fields:  # an item of a list, a parameter in a spec, or no field at all

@@ -228,11 +228,11 @@ OPERATIONS: tuple[Operation, ...] = (
         experiments.change_experiment,
         "admin",
         {
-            200: (wire.ExperimentConfiguration, "The experiment with its new policy."),
+            200: (wire.ExperimentConfiguration, "The experiment with its new policy or features."),
             428: (wire.ErrorResponse, "If-Match is missing."),
             **_CHANGE_FAILURES,
         },
-        body=wire.PolicyChange,
+        body=wire.ExperimentChange,
         headers=(("If-Match", True, "The ETag of the experiment, or *."),),
     ),
     _get("/v1/decisions/{id}", decisions.read_decision, wire.Decision, "The decision as it was made."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from maillard.decisions.reward_rule import Reward as RewardRule
 from maillard.decisions.timestamps import DURATION_PATTERN
@@ -95,10 +95,13 @@ class NewExperiment(_Request):
     "Keys of the context: one tally for each combination of their values."
 
 
-class PolicyChange(_Request):
-    """A new policy for an experiment. It gets the next policy version."""
+class ExperimentChange(_Request):
+    """A change of an experiment: a new policy, or new features. Give one of them."""
 
-    policy: PolicySpec
+    policy: PolicySpec | UnsetType = UNSET
+    "It gets the next policy version."
+    features: FeatureDeclaration | UnsetType = UNSET
+    "If columns are only appended, what was learned stays. Otherwise a new epoch begins."
 
 
 class NewArm(_Request):
