@@ -99,13 +99,16 @@ def evaluate(
     *,
     against: str | Policy | None = None,
     second_moment: float | None = None,
+    by: str | Sequence[str] | None = None,
     experiment: str | None = None,
 ) -> Steps[dict[str, Any]]:
     """Estimate the mean reward that `target` would have had, or report why the log cannot answer.
 
-    With `against`, estimate the difference to another target, over decisions in which both could have been
-    chosen. `second_moment` is a bound, known in advance, on the mean squared reward of every arm, for rewards
-    with heavy tails such as revenue.
+    `target` is an arm, a distribution, a rule ("rule:device=phone->blue,else->red"), "frozen:12000", or a
+    policy. With `by`, a key of the context or several, `segments` has an estimate for each segment, whose
+    intervals are valid together. With `against`, estimate the difference to another target, over decisions
+    in which both could have been chosen. `second_moment` is a bound, known in advance, on the mean squared
+    reward of every arm, for rewards with heavy tails such as revenue.
     """
     if not isinstance(confidence, int | float) or not 0 < confidence < 1:
         raise InvalidValue("confidence", confidence, "a number between 0 and 1")
@@ -116,6 +119,11 @@ def evaluate(
         if not isinstance(second_moment, int | float) or not 0 < second_moment < math.inf:
             raise InvalidValue("second_moment", second_moment, "a finite number > 0")
         body["second_moment"] = float(second_moment)
+    if by is not None:
+        keys = [by] if isinstance(by, str) else list(by) if isinstance(by, Iterable) else []
+        if not keys:
+            raise InvalidValue("by", by, "a key of the context, or several, as in ['device']")
+        body["by"] = [check_name("by", key) for key in keys]
     if estimators is not None:
         if isinstance(estimators, str) or not isinstance(estimators, Iterable):
             raise InvalidValue("estimators", estimators, "a list of names, as in ['snips']")

@@ -161,7 +161,10 @@ def _message(error: errors.MaillardError) -> str:
     return f"{error.field}: expected {error.allowed}, got {shown}"
 
 
-_REQUEST_FIELDS = {"eligible arm": "eligible", "(low, high)": "low"}  # fields with another name in requests
+_REQUEST_FIELDS = {  # fields with another name in requests
+    "eligible arm": "eligible", "(low, high)": "low",
+    "target arm": "target", "against arm": "against", "target key": "target", "against key": "against",
+}  # fmt: skip
 
 
 def _path(error: Exception, fields: Sequence[str]) -> str | None:

@@ -163,7 +163,11 @@ class RewardBatchRequest(_Request):
 
 
 class EvaluationRequest(_Request):
-    """A policy to evaluate: arm:NAME, uniform, dist:NAME=PROBABILITY,... or the spec of a policy."""
+    """A target to evaluate.
+
+    It is arm:NAME, uniform, dist:NAME=PROBABILITY,..., a rule (rule:device=phone->blue,else->red),
+    frozen:NUMBER (the policy as it was after that event), or the spec of a policy.
+    """
 
     target: EvaluationTarget
     against: EvaluationTarget | None = None
@@ -172,3 +176,5 @@ class EvaluationRequest(_Request):
     confidence: Annotated[float, Meta(gt=0, lt=1)] = 0.95
     second_moment: Annotated[float, Meta(gt=0, le=1e200)] | None = None
     "A bound on the mean squared reward of every arm, for rewards with heavy tails such as revenue."
+    by: Annotated[list[Name], Meta(min_length=1, max_length=20)] | None = None
+    "Keys of the context: the result then also has an estimate for each segment."

@@ -124,7 +124,9 @@ async def evaluate(context: RequestContext) -> HttpResponse:
     """Estimate the mean reward if a target had made the decisions."""
     query: wire.EvaluationRequest = context.body
     name = (await context.experiment()).bandit.experiment
-    arguments = name, query.target, query.estimators, query.confidence, query.against, query.second_moment
+    arguments = (
+        name, query.target, query.estimators, query.confidence, query.against, query.second_moment, query.by
+    )  # fmt: skip
     return HttpResponse(200, await context.service.worker.run(jobs.what_if, *arguments))
 
 
