@@ -20,6 +20,7 @@ from maillard.errors import Conflict, InvalidValue, Stale, UnknownName
 from maillard.features import flag
 from maillard.service import running
 from tests.client.faulty_server import call_client
+from tests.service.api import wait_until
 
 RULE = Reward(low=0, high=1)
 FEATURES = Features({"device": ["phone", "desktop"], "age": (18, 90)})
@@ -312,3 +313,35 @@ def test_features_keep_the_attributes_of_the_arms(client) -> None:
     with pytest.raises(UnknownName, match="price"):
         client.change_features(Features({"device": ["phone", "desktop"]}))
     client.choose(context={"device": "phone"})
+
+
+# Statistics by segment.
+
+
+@pytest.mark.parametrize("client_class", [Client, AsyncClient])
+def test_the_client_reads_traffic_by_segment(client, url, client_class) -> None:
+    client.create(client.experiment, ["red", "blue"], reward=RULE, segments=["device", "a/b & c?"])
+    for device in ("phone", "phone", "desktop"):
+        client.reward(client.choose(context={"device": device, "a/b & c?": "x"}), 1.0)
+
+    def ask(**options: Any) -> dict[str, Any]:
+        found: dict[str, Any] = call_client(
+            client_class, url, lambda each: each.contexts(**options), experiment=client.experiment
+        )
+        return found
+
+    found = wait_until(lambda: (each := ask())["decisions"] == 3 and each)
+    assert [(each["value"], each["decisions"]) for each in found["segments"]] == [
+        ("phone", 2),
+        ("desktop", 1),
+    ]
+    assert (found["by"], found["keys"]) == ("device", ["device", "a/b & c?"])
+    assert "do not compare" in found["notes"][0]
+    assert ask(by="a/b & c?")["segments"][0]["value"] == "x"
+    with pytest.raises(InvalidValue, match="No decision has the key 'devise'"):
+        ask(by="devise")
+
+
+def test_contexts_need_the_scope_and_the_experiment(http) -> None:
+    assert http.get("/v1/experiments/none/contexts").status_code == 404
+    assert http.get("/v1/experiments/none/contexts?by=").status_code == 404

@@ -110,6 +110,7 @@ class Client(BaseClient[_Connections]):
 
     experiments = _method(read_methods.experiments)
     summary = _method(read_methods.summary)
+    contexts = _method(read_methods.contexts)
     evaluate = _method(read_methods.evaluate)
     verify = _method(read_methods.verify)
     head = _method(read_methods.head)
@@ -236,6 +237,7 @@ class AsyncClient(BaseClient[_AsyncConnections]):
 
     experiments = _async_method(read_methods.experiments)
     summary = _async_method(read_methods.summary)
+    contexts = _async_method(read_methods.contexts)
     evaluate = _async_method(read_methods.evaluate)
     verify = _async_method(read_methods.verify)
     head = _async_method(read_methods.head)

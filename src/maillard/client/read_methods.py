@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from maillard import wire_schema as wire
 from maillard.client.admin_methods import spec_of
@@ -89,6 +90,18 @@ def summary(scope: Scope, *, experiment: str | None = None) -> Steps[dict[str, A
             for each in state.arms
         },
     }
+
+
+def contexts(scope: Scope, *, by: str | None = None, experiment: str | None = None) -> Steps[dict[str, Any]]:
+    """Decisions and rewards by the values of a key of the context, and the observed features.
+
+    `segments` has the values with the most decisions. Its means are plain means; use `evaluate` with `by` to
+    compare. The counts are those at the time `as_of`; if `complete` is false, a part of the log is not
+    counted yet. Erased contexts are not counted.
+    """
+    path = api_path("experiments", scope.experiment_name(experiment), "contexts")
+    query = "" if by is None else "?by=" + quote(check_name("by", by), safe="")
+    return to_dict((yield from fetch(ApiCall("GET", path + query), wire.ContextActivity)))
 
 
 def evaluate(

@@ -19,6 +19,7 @@ from maillard.decisions.ledger import MAX_PARKED
 from maillard.decisions.stores import Store
 from maillard.service.access_log import AccessLog
 from maillard.service.api_keys import Keyring
+from maillard.service.context_monitor import ContextMonitor
 from maillard.service.experiment_registry import ExperimentRegistry
 from maillard.service.log_monitor import Monitor
 from maillard.service.metrics import Metrics
@@ -33,7 +34,7 @@ METRICS_FOLDER = "MAILLARD_COUNTS"
 
 _KEY_INTERVAL, _MAINTENANCE_INTERVAL = 0.8, 1.0  # seconds
 _UNPARK_INTERVAL = 3  # rounds of maintenance
-_MONITOR_TIME = 0.4  # seconds for which one request lets the monitor read
+MONITOR_TIME = 0.4  # seconds for which one request lets the monitor read
 _PROBE_LIFETIME = 0.5  # seconds for which the result of a write probe is reused
 _UNAUTHORIZED_SHARE = 0.1  # of the rate limit, for requests without a valid key from one address
 _DAY = 86_400.0  # seconds; a reward is parked for at most a day
@@ -68,6 +69,7 @@ class Service:
         "Bytes of request bodies that have arrived in part."
         self.metrics = Metrics(os.environ.get(METRICS_FOLDER))
         self.monitor = Monitor(store)
+        self.contexts = ContextMonitor(store)
         limit = job_timeout or math.inf
         self.worker = WorkerProcess(database, limit)
         # Exports have no time limit, so evaluations must not wait for them.
@@ -111,7 +113,7 @@ class Service:
                 if not self._monitor_restored:
                     await self.experiments.run(self.monitor.restore)
                     self._monitor_restored = True
-                await self.experiments.run(self.monitor.advance, _MONITOR_TIME)
+                await self.experiments.run(self.monitor.advance, MONITOR_TIME)
         finally:
             self._updating = None
 
@@ -158,6 +160,8 @@ class Service:
                         self.access_log.log_event("warning", "reward out of range", decision_id=row.decision)
             if self._monitor_used and not self.monitor.complete:
                 await self.update_monitor()  # requests have not waited for all of it
+            with self._log_failure("reading contexts failed"):
+                await self.experiments.run(self.contexts.advance, MONITOR_TIME)
             if self._monitor_restored and self.monitor.save_is_due:
                 await self._save_monitor()
 
