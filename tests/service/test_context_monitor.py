@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import Any
 
 import msgspec
@@ -63,7 +63,7 @@ def recomputed(bandit: Bandit, label: Any) -> dict[Any, tuple[int, int, Any]]:
     """Decisions, rewards and their mean for each label of a context, from all rows of the log."""
     decisions: Counter[Any] = Counter()
     rewards: Counter[Any] = Counter()
-    totals: Counter[Any] = Counter()
+    totals: defaultdict[Any, float] = defaultdict(float)
     for row in bandit.session.store.rows(EXPERIMENT):
         if row.decision.context is not None:
             place = label(json.loads(row.decision.context))
@@ -82,7 +82,7 @@ def by_value(found: dict[str, Any]) -> dict[Any, tuple[int, int, Any]]:
 
 
 def part_of_age(context: dict[str, Any]) -> str:
-    age = context["age"]
+    age: int = context["age"]
     names = ["20 to 24", "24 to 28", "28 to 32", "32 to 36", "36 to 40"]
     if not 20 <= age <= 40:
         return "below 20" if age < 20 else "above 40"

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import msgspec
 
@@ -34,7 +35,7 @@ METRICS_FOLDER = "MAILLARD_COUNTS"
 
 _KEY_INTERVAL, _MAINTENANCE_INTERVAL = 0.8, 1.0  # seconds
 _UNPARK_INTERVAL = 3  # rounds of maintenance
-MONITOR_TIME = 0.4  # seconds for which one request lets the monitor read
+_MONITOR_TIME = 0.4  # seconds for which one request lets the monitor read
 _PROBE_LIFETIME = 0.5  # seconds for which the result of a write probe is reused
 _UNAUTHORIZED_SHARE = 0.1  # of the rate limit, for requests without a valid key from one address
 _DAY = 86_400.0  # seconds; a reward is parked for at most a day
@@ -113,9 +114,13 @@ class Service:
                 if not self._monitor_restored:
                     await self.experiments.run(self.monitor.restore)
                     self._monitor_restored = True
-                await self.experiments.run(self.monitor.advance, MONITOR_TIME)
+                await self.experiments.run(self.monitor.advance, _MONITOR_TIME)
         finally:
             self._updating = None
+
+    async def read_contexts(self, experiment: str, by: str | None) -> dict[str, Any]:
+        """Statistics of an experiment's contexts, after reading some of its new rows."""
+        return await self.experiments.run(self.contexts.read, experiment, by, _MONITOR_TIME)
 
     async def probe(self) -> None:
         """Write to the log; raises if that fails. Callers within half a second share one write."""
@@ -161,7 +166,7 @@ class Service:
             if self._monitor_used and not self.monitor.complete:
                 await self.update_monitor()  # requests have not waited for all of it
             with self._log_failure("reading contexts failed"):
-                await self.experiments.run(self.contexts.advance, MONITOR_TIME)
+                await self.experiments.run(self.contexts.advance, _MONITOR_TIME)
             if self._monitor_restored and self.monitor.save_is_due:
                 await self._save_monitor()
 

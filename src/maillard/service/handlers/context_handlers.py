@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from maillard.decisions.reward_rule import Reward
 from maillard.service.handlers.request_context import RequestContext
 from maillard.service.http_responses import HttpError, HttpResponse
-from maillard.service.service_state import MONITOR_TIME
 
 _MEANS = (
     "Means are plain means of the rewards of the decisions that were made, in all epochs. The policy may "
@@ -19,10 +18,8 @@ _MEANS = (
 
 async def read_contexts(context: RequestContext) -> HttpResponse:
     """Return decisions and rewards by the values of a key of the context, and the observed features."""
-    experiment, service = await context.experiment(), context.service
-    by = context.query.get("by")
-    name = experiment.bandit.experiment
-    found = await service.experiments.run(service.contexts.read, name, by, MONITOR_TIME)
+    experiment, by = await context.experiment(), context.query.get("by")
+    found = await context.service.read_contexts(experiment.bandit.experiment, by)
     if by is not None and found["complete"] and by not in found["keys"]:
         known = ", ".join(map(repr, found["keys"])) or "none"
         message = f"No decision has the key {by!r:.100}, or too many others came first. Known: {known}"
