@@ -71,12 +71,12 @@ NUMBERS = ("value", "lower", "upper")
 @pytest.mark.parametrize(
     ("target", "estimand"),
     [
-        (RULE, "the mean reward if this rule had chosen: 'blue' if device=phone; 'red' otherwise"),
-        (" rule: else -> red", "the mean reward if this rule had chosen: 'red'"),
+        (RULE, "the mean reward if visitors had been shown 'blue' where device=phone, else 'red'"),
+        (" rule: else -> red", "the mean reward if visitors had been shown 'red'"),
         (
             "rule:device=phone&age<30->uniform,else->red",
-            "the mean reward if this rule had chosen: all arms with equal probability "
-            "if device=phone&age<30; 'red' otherwise",
+            "the mean reward if visitors had been shown any arm with equal probability "
+            "where device=phone&age<30, else 'red'",
         ),
         ("frozen:300", "the mean reward if the policy had stayed as it was after event 300"),
     ],
@@ -115,7 +115,7 @@ def test_a_comparison_for_each_segment(log) -> None:
     expected = compare(log, RULE, "arm:red", by="device", experiment="home")
     found = run(log, RULE, None, 0.95, "arm:red", by=["device"])
     assert found["kind"] == "comparison"
-    assert "this rule had chosen" in found["estimand"]
+    assert "visitors had been shown" in found["estimand"]
     for each, (name, comparison) in zip(found["segments"], expected.items(), strict=True):
         assert each["segment"] == {"device": name}
         assert each["has_estimate"] == (comparison.best is not None)

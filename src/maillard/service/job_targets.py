@@ -88,14 +88,14 @@ def _parse_rule(target: str, arms: Sequence[str]) -> ParsedTarget:
         if clause.arm is not None and clause.arm not in arms:
             raise errors.UnknownName("target arm", clause.arm, arms)
     *first, last = rule.clauses
-    parts = [f"{_choice(clause)} if {clause.when}" for clause in first[:_MAX_LISTED]]
-    more = f"{_more(first)}; " if len(first) > _MAX_LISTED else "; " if first else ""
-    chosen = "; ".join(parts) + more + _choice(last) + " otherwise" * bool(first)
-    return ParsedTarget(str(rule), f"the mean reward if this rule had chosen: {chosen}", keys=rule.keys)
+    parts = [f"{_choice(clause)} where {clause.when}" for clause in first[:_MAX_LISTED]]
+    parts += [f"{len(first) - _MAX_LISTED} more conditions"] * (len(first) > _MAX_LISTED)
+    chosen = ", else ".join([*parts, _choice(last)])
+    return ParsedTarget(str(rule), f"the mean reward if visitors had been shown {chosen}", keys=rule.keys)
 
 
 def _choice(clause: Clause) -> str:
-    return "all arms with equal probability" if clause.arm is None else repr(clause.arm)
+    return "any arm with equal probability" if clause.arm is None else repr(clause.arm)
 
 
 def rule_error(error: errors.MaillardError, targets: dict[str, ParsedTarget]) -> None:
