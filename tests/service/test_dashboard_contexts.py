@@ -107,7 +107,7 @@ def test_a_rule_is_assembled_and_evaluated_by_segment(api: Api, page: str, tab: 
     grounds = set()
     tab.click("#segments-arms summary")
     for scheme, width in itertools.product(("light", "dark"), (360, 1280)):
-        tab.emulate_media(color_scheme=scheme, reduced_motion="reduce")  # type: ignore[arg-type]
+        tab.emulate_media(color_scheme=scheme, reduced_motion="reduce")
         tab.set_viewport_size({"width": width, "height": 800})
         assert tab.evaluate("document.scrollingElement.scrollWidth") <= width
         assert tab.evaluate(CONTRAST) == []
@@ -158,7 +158,7 @@ def test_the_first_decision_has_an_example_context(api: Api, tab: Page) -> None:
     }
     for name, options in kinds.items():
         arms = [] if name == "three" else ["red", "blue"]
-        Bandit(arms, reward=Reward(low=0, high=1), log=api.log, experiment=name, **options).close()  # type: ignore[arg-type]
+        Bandit(arms, reward=Reward(low=0, high=1), log=api.log, experiment=name, **options).close()
         tab.goto(f"{api.service.url}/#/experiments/{name}")
         expect(tab.locator("#title-experiment")).to_have_text(name)
         expect(tab.locator("#curl-decide")).to_contain_text("context" if arms else "actions")
