@@ -1,4 +1,4 @@
-"""Counts of decisions and rewards by the values of their contexts, in bounded memory.
+"""SegmentCounts of decisions and rewards by the values of their contexts, in bounded memory.
 
 A caller can send any context, so keys, values and arms are limited: the first ones that appear get counts of
 their own, and decisions with others are pooled. A value that has counts of its own has had them since it
@@ -55,7 +55,7 @@ class Declaration(NamedTuple):
 
 
 @dataclass
-class Counts:
+class SegmentCounts:
     """Decisions, their rewards, and the sum of these, in total and for each arm (None: all other arms)."""
 
     arms: dict[str | None, list[float]] = field(default_factory=dict)
@@ -67,9 +67,9 @@ class Counts:
         cell[1] += rewards
         cell[2] += total
 
-    def plus(self, others: Iterable[Counts], sign: int = 1) -> Counts:
+    def plus(self, others: Iterable[SegmentCounts], sign: int = 1) -> SegmentCounts:
         """The sum with others, or the difference."""
-        made = Counts({arm: list(cell) for arm, cell in self.arms.items()})
+        made = SegmentCounts({arm: list(cell) for arm, cell in self.arms.items()})
         for other in others:
             for arm, (decisions, rewards, total) in other.arms.items():
                 made.add(arm, sign * int(decisions), sign * int(rewards), sign * total)
@@ -101,16 +101,16 @@ class Counts:
 class KeyCounts:
     """The counts of each value of a key."""
 
-    values: dict[str, Counts] = field(default_factory=dict)
-    other: Counts = field(default_factory=Counts)
+    values: dict[str, SegmentCounts] = field(default_factory=dict)
+    other: SegmentCounts = field(default_factory=SegmentCounts)
 
-    def cell(self, value: str) -> Counts:
+    def cell(self, value: str) -> SegmentCounts:
         """The counts of a value, which may be those of all others."""
         found = self.values.get(value)
         if found is None:
             if len(self.values) >= MAX_VALUES or len(value) > _MAX_LENGTH:
                 return self.other
-            found = self.values[value] = Counts()
+            found = self.values[value] = SegmentCounts()
         return found
 
 
@@ -173,7 +173,7 @@ class ContextStatistics:
     def __init__(self, declaration: Declaration) -> None:
         self.declaration = declaration
         self.decisions = self.without_context = 0
-        self._whole = Counts()  # of all decisions with a context
+        self._whole = SegmentCounts()  # of all decisions with a context
         self._keys = {key: KeyCounts() for key in declaration.keys[:MAX_KEYS]}
         self._features = {name: FeatureCounts() for name in declaration.types}
         self._arms: set[str] = set()
@@ -244,7 +244,7 @@ class ContextStatistics:
         """The segments of a key, the largest first, and what the others are in total."""
         counts, whole = self._keys[key], self._whole.decisions
         missing = self._whole.plus([*counts.values.values(), counts.other], -1)
-        items: list[tuple[str | None, Counts]] = [*counts.values.items()]
+        items: list[tuple[str | None, SegmentCounts]] = [*counts.values.items()]
         items += [(None, missing)] * bool(missing.decisions)
         items.sort(key=lambda item: (-item[1].decisions, item[0] or ""))
         if (labels := self._labels.get(key)) is not None:  # parts of a range in their order
