@@ -119,6 +119,7 @@ def test_a_rule_is_assembled_and_evaluated_by_segment(api: Api, page: str, tab: 
 
 def test_an_old_answer_disappears_while_a_new_one_is_computed(page: str, tab: Page) -> None:  # noqa: F811
     tab.goto(page)
+    expect(tab.locator("#rule-clauses li")).to_have_count(1)  # the arms are known
     tab.click("#evaluate")
     expect(tab.locator(".result")).to_have_count(1)
     held: list[Route] = []
