@@ -109,6 +109,7 @@ def test_both_clients_have_the_methods_of_a_bandit() -> None:
         "add_arm",
         "retire_arm",
         "change_policy",
+        "change_features",
         "pause",
         "resume",
         "reset",

@@ -16,6 +16,8 @@ from tests.service.api import Api, http_client
 from tests.serving import serving
 from tests.stores import Log
 
+AGE = {"name": "age", "type": "number", "low": 0, "high": 99}
+
 
 def authors(bandit: Bandit) -> list[tuple[str, str | None]]:
     """The kind and the author of each administrative event."""
@@ -30,12 +32,18 @@ def test_events_of_the_service_have_the_id_of_the_key(tmp_path) -> None:
         (first, secret), (second, other) = (create(store, name, ["admin"]) for name in "ab")
     with serving(log, no_keys=False) as service, http_client(service) as client:
         client.headers["Authorization"] = f"Bearer {secret}"
-        experiment = Api(service, client, log).create_experiment()
+        api = Api(service, client, log)
+        contextual = api.create_experiment(policy=None, features={"features": [AGE]})
+        experiment = api.create_experiment()
         experiment.request("POST", "/arms", {"arm": "new"})
         client.headers["Authorization"] = f"Bearer {other}"
         experiment.request("PATCH", "", {"policy": "uniform"}, If_Match="*")
         for verb in ("pause", "resume", "reset", "archive"):
             experiment.request("POST", f":{verb}")
+        changed = {"features": {"features": [AGE, {"name": "new", "type": "flag"}]}}
+        assert contextual.request("PATCH", "", changed, If_Match="*").json()["feature_version"] == 2
+    with Bandit(log=log, experiment=contextual.key) as bandit:
+        assert authors(bandit) == [("start", first.id), ("features", second.id)]
     with Bandit(log=log, experiment=experiment.key) as bandit:
         made = [("start", first.id), ("add_arm", first.id)]
         made += [(kind, second.id) for kind in ("policy", "pause", "resume", "reset", "archive")]

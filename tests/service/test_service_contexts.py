@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +13,14 @@ import httpx2
 import pytest
 
 from maillard import Bandit, Features, Reward, verify
-from maillard.client import Client
-from maillard.errors import Conflict, InvalidValue, UnknownName
+from maillard.client import AsyncClient, Client, admin_methods
+from maillard.client.api_calls import ApiResponse
+from maillard.client.base_client import Scope
+from maillard.errors import Conflict, InvalidValue, Stale, UnknownName
+from maillard.features import flag
 from maillard.service import running
+from tests.client.faulty_server import call_client
+from tests.service.api import wait_until
 
 RULE = Reward(low=0, high=1)
 FEATURES = Features({"device": ["phone", "desktop"], "age": (18, 90)})
@@ -142,7 +148,7 @@ def test_the_client_raises_the_errors_of_a_bandit(client) -> None:
     [
         ({"policy": "kl-ms+", "features": DECLARED}, "$.policy"),
         ({"policy": "lin-ms"}, "$.policy"),
-        ({"features": {"features": [{"name": "age", "type": "size"}]}}, "$.features"),
+        ({"features": {"features": [{"name": "age", "type": "size"}]}}, "$.features.features[0]"),
         ({"features": {"feature": []}}, "$.features.feature"),
         ({"features": DECLARED, "model": "mixed"}, "$.model"),
         ({"features": DECLARED, "model": "shared"}, "$.arms"),
@@ -187,3 +193,155 @@ def test_wrong_contexts(http, body: dict[str, Any], path: str) -> None:
     if response.status_code == 200:  # otherwise the body cannot be decoded
         first, second = response.json()["results"]
         assert (first["status"], second["error"]["path"]) == (201, "$.decisions[1]" + path[1:])
+
+
+# Changes of features.
+
+WIDER = Features({"device": ["phone", "desktop"], "age": (18, 90), "member": flag(default=False)})
+OTHER = Features({"device": ["phone", "desktop", "tablet"], "age": (18, 90)})
+
+
+@pytest.mark.parametrize("client_class", [Client, AsyncClient])
+def test_features_change(client, url, log, client_class) -> None:
+    """An appended feature keeps what was learned, any other change begins a new epoch; both are verified."""
+
+    def change(features: Any, **options: Any) -> None:
+        call_client(
+            client_class, url, lambda each: each.change_features(features, **options),
+            experiment=client.experiment,
+        )  # fmt: skip
+
+    client.create(client.experiment, ["red", "blue"], reward=RULE, features=FEATURES)
+    client.reward(client.choose(context=PHONE), 1.0)
+    etag = client.summary()["etag"]
+    change(WIDER, etag=etag)
+    with Bandit(log=log, experiment=client.experiment) as bandit:
+        assert (bandit.state.feature_version, bandit.state.epoch) == (2, 1)
+        assert bandit.statistics.counts.sum() == 1  # type: ignore[union-attr]
+    client.reward(client.choose(context=PHONE | {"member": True}), 1.0)
+    change(json.loads(OTHER.to_json()))  # the JSON form, and without an etag
+    with Bandit(log=log, experiment=client.experiment) as bandit:
+        assert (bandit.state.feature_version, bandit.state.epoch) == (3, 2)
+        assert bandit.statistics.counts.sum() == 0  # type: ignore[union-attr]
+    client.choose(context={"device": "tablet", "age": 3})
+    check(log, client.experiment, 3)
+    with pytest.raises(Stale, match="read it again"):
+        change(FEATURES, etag=etag)
+    with pytest.raises(InvalidValue, match="differ from the current ones"):
+        change(OTHER)
+    with pytest.raises(InvalidValue, match="JSON that it writes"):
+        change(None)
+
+
+def test_a_lost_response_to_a_change_of_features(url, client) -> None:
+    """The second attempt finds that the first one made the change, however the features were written."""
+    client.create(client.experiment, ["red", "blue"], reward=RULE, features=FEATURES)
+    short = {"features": [*DECLARED["features"], {"name": "member", "type": "flag", "default": False}]}
+    assert is_change_made(url, client.experiment, short) is False
+    client.change_features(short)
+    assert is_change_made(url, client.experiment, short) is True
+    assert is_change_made(url, client.experiment, json.loads(WIDER.to_json())) is True
+    assert is_change_made(url, client.experiment, json.loads(OTHER.to_json())) is False
+
+
+def is_change_made(url: str, experiment: str, features: Any) -> bool:
+    """Whether the client thinks so, if the response to its first attempt was lost."""
+    steps = admin_methods.change_features(Scope(url, experiment), features, etag='"1"')
+    call = next(steps)
+    assert (call.method, call.body, call.headers) == ("PATCH", {"features": features}, {"if-match": '"1"'})
+    reading = steps.send(ApiResponse(call, 412, {}, b"", uncertain=True))
+    found = httpx2.get(url + reading.path)
+    try:
+        steps.send(ApiResponse(reading, 200, {}, found.content))
+    except StopIteration:
+        return True
+    except Stale:
+        return False
+    raise AssertionError("another request")
+
+
+@pytest.mark.parametrize(
+    ("declared", "path"),
+    [
+        (None, "$.features"),
+        (DECLARED, "$.features"),  # no change
+        (DECLARED | {"crosses": [["age", "size"]]}, "$.features.crosses"),
+        (DECLARED | {"crosses": [["device", "device"]]}, "$.features.crosses"),
+        (DECLARED | {"rest": {"type": "hashed", "buckets": 0}}, "$.features.rest.buckets"),
+        (DECLARED | {"intercept": 3}, "$.features.intercept"),
+        ([{"name": "age", "type": "flag"}, {"name": "x", "type": "size"}], "$.features.features[1]"),
+        ([{"name": "age", "type": "number", "low": 3, "high": 2}], "$.features.features[0].range"),
+        ([{"type": "flag"}], "$.features.features[0]"),
+        ([{"name": "x", "type": "category", "levels": ["a", "a"]}], "$.features.features[0].levels"),
+        ([{"name": "x", "type": "hashed", "buckets": 300}], "$.features.features"),  # too many columns
+    ],
+)
+def test_wrong_features(client, http, declared, path) -> None:
+    client.create(client.experiment, ["red", "blue"], reward=RULE, features=FEATURES)
+    features = {"features": declared} if isinstance(declared, list) else declared
+    changed = http.patch(
+        f"/v1/experiments/{client.experiment}", json={"features": features}, headers={"If-Match": "*"}
+    )
+    new = {"experiment": "new", "arms": ["red", "blue"], "reward": {"low": 0, "high": 1}}
+    created = http.post("/v1/experiments", json=new | {"features": features})
+    for response in [changed, created][: 1 if path == "$.features" else 2]:
+        assert (response.status_code, response.json()["error"]["path"]) == (422, path), response.text
+
+
+@pytest.mark.parametrize("body", [{}, {"policy": "lin-ts", "features": DECLARED}])
+def test_a_change_is_of_one_thing(client, http, body) -> None:
+    client.create(client.experiment, ["red", "blue"], reward=RULE, features=FEATURES)
+    response = http.patch(f"/v1/experiments/{client.experiment}", json=body, headers={"If-Match": "*"})
+    assert (response.status_code, response.json()["error"]["path"]) == (422, "$")
+
+
+def test_features_that_cannot_change(client, http) -> None:
+    client.create(client.experiment, ["red", "blue"], reward=RULE, segments=["device"])
+    path = f"/v1/experiments/{client.experiment}"
+    assert http.patch(path, json={"features": DECLARED}).status_code == 428
+    response = http.patch(path, json={"features": DECLARED}, headers={"If-Match": '"17"'})
+    assert response.status_code == 412
+    response = http.patch(path, json={"features": DECLARED}, headers={"If-Match": "*"})
+    assert (response.status_code, response.json()["error"]["path"]) == (422, "$.features")
+    assert "this experiment began without" in response.text
+
+
+def test_features_keep_the_attributes_of_the_arms(client) -> None:
+    """Otherwise no decision could be made any more."""
+    arms = {"small": {"price": 1}, "large": {"price": 9}}
+    client.create(client.experiment, arms, reward=RULE, features=ITEMS, model="shared")
+    with pytest.raises(UnknownName, match="price"):
+        client.change_features(Features({"device": ["phone", "desktop"]}))
+    client.choose(context={"device": "phone"})
+
+
+# Statistics by segment.
+
+
+@pytest.mark.parametrize("client_class", [Client, AsyncClient])
+def test_the_client_reads_traffic_by_segment(client, url, client_class) -> None:
+    client.create(client.experiment, ["red", "blue"], reward=RULE, segments=["device", "a/b & c?"])
+    for device in ("phone", "phone", "desktop"):
+        client.reward(client.choose(context={"device": device, "a/b & c?": "x"}), 1.0)
+
+    def ask(**options: Any) -> dict[str, Any]:
+        found: dict[str, Any] = call_client(
+            client_class, url, lambda each: each.contexts(**options), experiment=client.experiment
+        )
+        return found
+
+    found = wait_until(lambda: (each := ask())["decisions"] == 3 and each)
+    assert [(each["value"], each["decisions"]) for each in found["segments"]] == [
+        ("phone", 2),
+        ("desktop", 1),
+    ]
+    assert (found["by"], found["keys"]) == ("device", ["device", "a/b & c?"])
+    assert "do not compare" in found["notes"][0]
+    assert ask(by="a/b & c?")["segments"][0]["value"] == "x"
+    with pytest.raises(InvalidValue, match="No decision has the key 'devise'"):
+        ask(by="devise")
+
+
+def test_contexts_need_the_scope_and_the_experiment(http) -> None:
+    assert http.get("/v1/experiments/none/contexts").status_code == 404
+    assert http.get("/v1/experiments/none/contexts?by=").status_code == 404

@@ -198,7 +198,7 @@ WRONG = [
     (change("ms+:booster=0"), "$.policy"),
     (change("ms-exponential-family:family=x"), "$.policy"),
     (change(None), "$.policy"),
-    (("PATCH", HOME, {}), "$.policy"),
+    (("PATCH", HOME, {}), "$"),
     (("POST", f"{HOME}/arms", {"arm": "red"}), "$.arm"),
     (("POST", f"{HOME}/arms", {"arm": ""}), "$.arm"),
     (("POST", f"{HOME}/arms", {"arm": "a\0"}), "$.arm"),

@@ -38,7 +38,16 @@ POLICIES = [
     "ms+:booster=8", "ms", "uniform", "epsilon-greedy", "ts", "ucb1", "kl-ms", "boltzmann", "med",
     "moss-anytime", "ms+:floor=0.05", "ms:sigma2=1e-300", "ms:sigma2=1e300", "ms+:booster=1e300",
 ]  # fmt: skip
-TARGETS = ["uniform", "arm:red", "dist:red=0.5,blue=0.5", "ms+:booster=16", "ts", "greedy"]
+TARGETS = [
+    "uniform",
+    "arm:red",
+    "dist:red=0.5,blue=0.5",
+    "ms+:booster=16",
+    "ts",
+    "greedy",
+    "rule:else->red",
+    "frozen:1",
+]
 RULES: list[Any] = [
     {"low": 0, "high": 1},
     {"low": -1e290, "high": 1e290, "combine": "sum"},
@@ -253,6 +262,7 @@ def bodies(operation: str, decision: str) -> Any:
             {"target": st.sampled_from(TARGETS)},
             optional={
                 "confidence": st.floats(0.5, 0.999),
+                "by": st.sampled_from([["device"], ["device", "page"]]),
                 "estimators": st.lists(
                     st.sampled_from(["ips", "snips", "dr", "aipw", "cs-betting"]), min_size=1
                 ),
@@ -325,7 +335,7 @@ def narrowed(document: Any) -> Any:
         "arms": {"enum": [ARMS, ["red"], ["red", "blue"]]},
         "reward": {"enum": RULES},
     }
-    schemas["PolicyChange"]["properties"]["policy"] = {"enum": POLICIES}
+    schemas["ExperimentChange"]["properties"]["policy"] = {"enum": POLICIES}
     schemas["NewArm"]["properties"]["arm"] = {"enum": [*ARMS, "green"]}
     for name in ("RewardRequest", "RewardBatchEntry"):
         schemas[name]["properties"]["value"] = {"enum": [0, 0.5, 1]}

@@ -215,6 +215,7 @@ REQUIRED_SCOPES = {
         "GET /v1/experiments/{experiment}/state",
         "GET /v1/experiments/{experiment}/head",
         "GET /v1/experiments/{experiment}/activity",
+        "GET /v1/experiments/{experiment}/contexts",
         "GET /v1/experiments/{experiment}/export",
         "POST /v1/experiments/{experiment}/evaluations",
         "POST /v1/experiments/{experiment}:verify",

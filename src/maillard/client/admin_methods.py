@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from maillard.client.api_calls import ApiCall, Steps, api_path
 from maillard.client.base_client import Scope
@@ -16,7 +18,7 @@ from maillard.decisions.identifiers import check_name
 from maillard.decisions.raw_contexts import check_values
 from maillard.decisions.reward_rule import Reward
 from maillard.errors import InvalidValue, MaillardError, Stale
-from maillard.wire_schema import Erasure, ExperimentConfiguration
+from maillard.wire_schema import Erasure, ExperimentConfiguration, FeatureDeclaration
 
 if TYPE_CHECKING:
     from maillard.features import Features
@@ -99,25 +101,56 @@ def change_policy(
 
     With the `etag` of a `summary()`, this raises `Stale` if the experiment has been changed since.
     """
-    name, spec = scope.experiment_name(experiment), spec_of("policy", policy)
+    spec = spec_of("policy", policy)
+    yield from _replace(scope, experiment, etag, "policy", spec, lambda found: _has_policy(found, spec))
+
+
+def change_features(
+    scope: Scope,
+    features: Features | Mapping[str, Any],
+    *,
+    etag: str | None = None,
+    experiment: str | None = None,
+) -> Steps[None]:
+    """Change the features: `Features`, or the JSON that it writes. They get the next feature version.
+
+    If features are only appended, what was learned stays; otherwise a new epoch begins, without rewards.
+    `etag` is that of `change_policy`.
+    """
+    declared = _declaration(features)
+    if declared is None:
+        raise InvalidValue("features", None, "Features({...}), or the JSON that it writes")
+    yield from _replace(scope, experiment, etag, "features", declared, lambda found: _same(found, declared))
+
+
+def _replace(  # noqa: PLR0917
+    scope: Scope,
+    experiment: str | None,
+    etag: str | None,
+    part: str,
+    value: object,
+    is_made: Callable[[ExperimentConfiguration], bool],
+) -> Steps[None]:
+    """Replace a part of the configuration: the version with this etag, or whatever is current."""
+    name = scope.experiment_name(experiment)
     path = api_path("experiments", name)
     if etag is not None and not (isinstance(etag, str) and etag.isascii() and etag.isprintable() and etag):
         raise InvalidValue("etag", etag, "the etag of a summary()")
     for _ in range(_MAX_READS):
         known = etag or check_success((yield ApiCall("GET", path))).headers.get("etag", "*")
-        response = yield ApiCall("PATCH", path, {"policy": spec}, {"if-match": known})
+        response = yield ApiCall("PATCH", path, {part: value}, {"if-match": known})
         if response.status != 412:
             decode(response, ExperimentConfiguration)
             return
         # An earlier attempt may have made the change.
         if response.uncertain:
             found = yield from fetch(ApiCall("GET", path), ExperimentConfiguration)
-            if _has_policy(found, spec):
+            if is_made(found):
                 return
         if etag is not None:
             raise Stale(f"experiment {name!r} has been changed since it had the etag {etag}: read it again")
     raise Stale(
-        f"experiment {name!r}: the policy was not changed, because others changed it {_MAX_READS} times"
+        f"experiment {name!r}: its {part} did not change, because others changed it {_MAX_READS} times"
     )
 
 
@@ -161,6 +194,15 @@ def spec_of(field: str, policy: str | Policy) -> str:
     if not isinstance(policy, str) and (policies is None or not isinstance(policy, policies.Policy)):
         raise InvalidValue(field, policy, "a spec such as 'ms+:booster=8', or a policy")
     return str(policy)
+
+
+def _same(experiment: ExperimentConfiguration, declared: Mapping[str, Any]) -> bool:
+    """Whether an experiment has these features, however they are written."""
+    try:
+        ours = msgspec.convert(declared, FeatureDeclaration)
+        return msgspec.convert(experiment.features, FeatureDeclaration) == ours
+    except msgspec.ValidationError:
+        return False
 
 
 def _has_policy(experiment: ExperimentConfiguration, spec: str) -> bool:

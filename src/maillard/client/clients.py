@@ -101,6 +101,7 @@ class Client(BaseClient[_Connections]):
     add_arm = _method(admin_methods.add_arm)
     retire_arm = _method(admin_methods.retire_arm)
     change_policy = _method(admin_methods.change_policy)
+    change_features = _method(admin_methods.change_features)
     pause = _method(admin_methods.pause)
     resume = _method(admin_methods.resume)
     reset = _method(admin_methods.reset)
@@ -109,6 +110,7 @@ class Client(BaseClient[_Connections]):
 
     experiments = _method(read_methods.experiments)
     summary = _method(read_methods.summary)
+    contexts = _method(read_methods.contexts)
     evaluate = _method(read_methods.evaluate)
     verify = _method(read_methods.verify)
     head = _method(read_methods.head)
@@ -226,6 +228,7 @@ class AsyncClient(BaseClient[_AsyncConnections]):
     add_arm = _async_method(admin_methods.add_arm)
     retire_arm = _async_method(admin_methods.retire_arm)
     change_policy = _async_method(admin_methods.change_policy)
+    change_features = _async_method(admin_methods.change_features)
     pause = _async_method(admin_methods.pause)
     resume = _async_method(admin_methods.resume)
     reset = _async_method(admin_methods.reset)
@@ -234,6 +237,7 @@ class AsyncClient(BaseClient[_AsyncConnections]):
 
     experiments = _async_method(read_methods.experiments)
     summary = _async_method(read_methods.summary)
+    contexts = _async_method(read_methods.contexts)
     evaluate = _async_method(read_methods.evaluate)
     verify = _async_method(read_methods.verify)
     head = _async_method(read_methods.head)

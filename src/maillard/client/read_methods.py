@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from maillard import wire_schema as wire
 from maillard.client.admin_methods import spec_of
@@ -91,6 +92,18 @@ def summary(scope: Scope, *, experiment: str | None = None) -> Steps[dict[str, A
     }
 
 
+def contexts(scope: Scope, *, by: str | None = None, experiment: str | None = None) -> Steps[dict[str, Any]]:
+    """Decisions and rewards by the values of a key of the context, and the observed features.
+
+    `segments` has the values with the most decisions. Its means are plain means; use `evaluate` with `by` to
+    compare. The counts are those at the time `as_of`; if `complete` is false, a part of the log is not
+    counted yet. Erased contexts are not counted.
+    """
+    path = api_path("experiments", scope.experiment_name(experiment), "contexts")
+    query = "" if by is None else "?by=" + quote(check_name("by", by), safe="")
+    return to_dict((yield from fetch(ApiCall("GET", path + query), wire.ContextActivity)))
+
+
 def evaluate(
     scope: Scope,
     target: str | Policy,
@@ -99,13 +112,16 @@ def evaluate(
     *,
     against: str | Policy | None = None,
     second_moment: float | None = None,
+    by: str | Sequence[str] | None = None,
     experiment: str | None = None,
 ) -> Steps[dict[str, Any]]:
     """Estimate the mean reward that `target` would have had, or report why the log cannot answer.
 
-    With `against`, estimate the difference to another target, over decisions in which both could have been
-    chosen. `second_moment` is a bound, known in advance, on the mean squared reward of every arm, for rewards
-    with heavy tails such as revenue.
+    `target` is an arm, a distribution, a rule ("rule:device=phone->blue,else->red"), "frozen:12000", or a
+    policy. With `by`, a key of the context or several, `segments` has an estimate for each segment, whose
+    intervals are valid together. With `against`, estimate the difference to another target, over decisions
+    in which both could have been chosen. `second_moment` is a bound, known in advance, on the mean squared
+    reward of every arm, for rewards with heavy tails such as revenue.
     """
     if not isinstance(confidence, int | float) or not 0 < confidence < 1:
         raise InvalidValue("confidence", confidence, "a number between 0 and 1")
@@ -116,6 +132,11 @@ def evaluate(
         if not isinstance(second_moment, int | float) or not 0 < second_moment < math.inf:
             raise InvalidValue("second_moment", second_moment, "a finite number > 0")
         body["second_moment"] = float(second_moment)
+    if by is not None:
+        keys = [by] if isinstance(by, str) else list(by) if isinstance(by, Iterable) else []
+        if not keys:
+            raise InvalidValue("by", by, "a key of the context, or several, as in ['device']")
+        body["by"] = [check_name("by", key) for key in keys]
     if estimators is not None:
         if isinstance(estimators, str) or not isinstance(estimators, Iterable):
             raise InvalidValue("estimators", estimators, "a list of names, as in ['snips']")

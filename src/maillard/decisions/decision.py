@@ -72,6 +72,16 @@ class Decision(NamedTuple):
         return from_microseconds(self.time)
 
 
+class LoggedContext(NamedTuple):
+    """The fields of a decision that statistics of contexts need."""
+
+    id: str
+    arm: str
+    context: str | None
+    "As JSON; None without a context, or after the unit was erased."
+    feature_version: int
+
+
 class RewardEvent(NamedTuple):
     """A reward that was reported for a decision. A decision can have several, told apart by `event`."""
 

@@ -87,6 +87,9 @@ class ExperimentChanges:
                 raise InvalidValue("features", features, allowed)
             if features == rule.features:
                 raise InvalidValue("features", features, "features that differ from the current ones")
+            changed = rule.with_features(features)
+            for arm, attributes in rule.arms.items():
+                changed.check_attributes(arm, attributes)
             return events.ChangeFeatures(features=features, new_epoch=not rule.keeps_statistics(features))
 
         self.session.change(make, expected)

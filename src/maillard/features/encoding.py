@@ -332,13 +332,14 @@ class Features:
         if not isinstance(data["features"], list) or not isinstance(data["crosses"], list):
             raise InvalidValue("features", data, '"features" and "crosses" as lists')
         features: dict[str, FeatureType] = {}
-        for each in data["features"]:
+        for place, each in enumerate(data["features"]):
             name = each.get("name") if isinstance(each, dict) else None
             if not isinstance(name, str) or name in features:
-                raise InvalidValue("features", each, "a feature with a name that no other has")
-            features[name] = type_from_data({key: value for key, value in each.items() if key != "name"})
+                raise InvalidValue(f"features[{place}]", each, "a feature with a name that no other has")
+            declared = {key: value for key, value in each.items() if key != "name"}
+            features[name] = _type_at(f"features[{place}]", declared)
         hashes = {
-            name: None if data.get(name) is None else type_from_data(data[name])
+            name: None if data.get(name) is None else _type_at(name, data[name])
             for name in ("rest", "rest_crosses")
         }
         return cls(
@@ -355,3 +356,13 @@ def _rest_text(name: object, value: Any, rest: Hashed) -> str:
     if not isinstance(name, str):
         raise InvalidValue("context", name, "names as keys")
     return f"{name}={str(value).lower() if isinstance(value, bool) else rest.text(name, value)}"
+
+
+def _type_at(where: str, data: Any) -> FeatureType:
+    """The type that `FeatureType.to_data` wrote; an error says where it was."""
+    try:
+        return type_from_data(data)
+    except InvalidValue as error:
+        if error.field == "feature":  # the whole of it
+            raise InvalidValue(where, error.value, error.allowed) from None
+        raise error.with_location(where) from None

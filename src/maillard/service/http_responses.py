@@ -161,7 +161,10 @@ def _message(error: errors.MaillardError) -> str:
     return f"{error.field}: expected {error.allowed}, got {shown}"
 
 
-_REQUEST_FIELDS = {"eligible arm": "eligible", "(low, high)": "low"}  # fields with another name in requests
+_REQUEST_FIELDS = {  # fields with another name in requests
+    "eligible arm": "eligible", "(low, high)": "low",
+    "target arm": "target", "against arm": "against", "target key": "target", "against key": "against",
+}  # fmt: skip
 
 
 def _path(error: Exception, fields: Sequence[str]) -> str | None:
@@ -169,7 +172,7 @@ def _path(error: Exception, fields: Sequence[str]) -> str | None:
     if isinstance(error, errors.InvalidValue):
         parts = [_REQUEST_FIELDS.get(part, part) for part in error.field.split(": ")]
     elif isinstance(error, errors.UnknownName) and not isinstance(error, NotFound):
-        parts = [_REQUEST_FIELDS.get(error.kind, error.kind)]
+        parts = _REQUEST_FIELDS.get(error.kind, error.kind).split(".")
     else:
         return None
     if fields and parts[0] not in fields:  # an item of a list, a parameter in a spec, or no field at all

@@ -62,8 +62,7 @@ class Monitor:
 
     def __init__(self, store: Store, *, lag: float | None = None) -> None:
         self._store = store
-        default = _LONG_LAG if store.concurrent_decisions else _LAG
-        self._lag = round(_SECOND * (default if lag is None else lag))
+        self._lag = round(_SECOND * (default_lag(store) if lag is None else lag))
         self._lock = threading.Lock()
         self._experiments: dict[str, ExperimentStatistics] = {}
         self._position = "0"  # the last decision that was read
@@ -176,7 +175,7 @@ class Monitor:
 
     def _read_decisions(self, horizon: int) -> bool:
         """Read a batch of new decisions. Returns whether there may be more."""
-        rows, more = self._read_batch(self._position, _first_id(horizon // 1000 + 1))
+        rows, more = self._read_batch(self._position, first_id(horizon // 1000 + 1))
         self._register({row.experiment for row in rows}, self._position)
         until = horizon if not more else time_of(rows[-1].id)
         with self._lock:
@@ -291,6 +290,11 @@ def _verdict(audit: Audit, limit: float) -> Verdict:
     return "cannot be audited" if found == "not enough data" and audit.lacks_probabilities else found
 
 
-def _first_id(milliseconds: int) -> str:
+def default_lag(store: Store) -> float:
+    """The age in seconds from which decisions can be read in the order of their ids."""
+    return _LONG_LAG if store.concurrent_decisions else _LAG
+
+
+def first_id(milliseconds: int) -> str:
     """A lower bound of the ids that are created from this time on."""
     return f"{milliseconds >> 16:08x}-{milliseconds & 0xFFFF:04x}"

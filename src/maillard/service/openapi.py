@@ -86,7 +86,8 @@ def _parameters(operation: Operation) -> Iterator[dict[str, Any]]:
         header = {"name": name, "in": "header", "required": required, "description": description}
         yield {**header, "schema": _TEXT}
     for name, description in operation.query:
-        yield {"name": name, "in": "query", "description": description, "schema": {"type": "boolean"}}
+        schema = _TEXT if name == "by" else {"type": "boolean"}
+        yield {"name": name, "in": "query", "description": description, "schema": schema}
 
 
 def _content(body_type: type | str | None) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from starlette.convertors import StringConvertor, register_url_convertor
 
 from maillard import wire_schema as wire
+from maillard.service.handlers import context_handlers as contexts
 from maillard.service.handlers import decision_handlers as decisions
 from maillard.service.handlers import experiment_handlers as experiments
 from maillard.service.handlers import personalizer_handlers as personalizer
@@ -50,7 +51,7 @@ class Operation:
     headers: tuple[tuple[str, bool, str], ...] = ()
     "Request headers: name, whether it is required, description."
     query: tuple[tuple[str, str], ...] = ()
-    "Query parameters: name, description."
+    "Query parameters: name, description. They are flags, except `by`."
     items: str | None = None
     "The field with the items of a batch."
     long_running: bool = False
@@ -184,6 +185,13 @@ OPERATIONS: tuple[Operation, ...] = (
     _get(f"{_EXPERIMENT}/head", reads.read_head, wire.ChainHead, "The end of the log's hash chain."),
     _get(f"{_EXPERIMENT}/activity", reads.read_activity, wire.Activity, "As of a few seconds ago."),
     _get(
+        f"{_EXPERIMENT}/contexts",
+        contexts.read_contexts,
+        wire.ContextActivity,
+        "As of a few seconds ago.",
+        query=(("by", "A key of the context; by default the first one."),),
+    ),
+    _get(
         f"{_EXPERIMENT}/export",
         reads.export,
         "application/vnd.apache.parquet",
@@ -233,11 +241,11 @@ OPERATIONS: tuple[Operation, ...] = (
         experiments.change_experiment,
         "admin",
         {
-            200: (wire.ExperimentConfiguration, "The experiment with its new policy."),
+            200: (wire.ExperimentConfiguration, "The experiment with its new policy or features."),
             428: (wire.ErrorResponse, "If-Match is missing."),
             **_CHANGE_FAILURES,
         },
-        body=wire.PolicyChange,
+        body=wire.ExperimentChange,
         headers=(("If-Match", True, "The ETag of the experiment, or *."),),
     ),
     _get("/v1/decisions/{id}", decisions.read_decision, wire.Decision, "The decision as it was made."),

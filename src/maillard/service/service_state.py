@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import msgspec
 
@@ -20,6 +21,7 @@ from maillard.decisions.ledger import MAX_PARKED
 from maillard.decisions.stores import Store
 from maillard.service.access_log import AccessLog
 from maillard.service.api_keys import Keyring
+from maillard.service.context_monitor import ContextMonitor
 from maillard.service.experiment_registry import ExperimentRegistry
 from maillard.service.log_monitor import Monitor
 from maillard.service.metrics import Metrics
@@ -73,6 +75,7 @@ class Service:
         "Bytes of request bodies that have arrived in part."
         self.metrics = Metrics(os.environ.get(METRICS_FOLDER))
         self.monitor = Monitor(store)
+        self.contexts = ContextMonitor(store)
         limit = job_timeout or math.inf
         self.worker = WorkerProcess(database, limit)
         # Exports have no time limit, so evaluations must not wait for them.
@@ -122,6 +125,10 @@ class Service:
         finally:
             self._updating = None
 
+    async def read_contexts(self, experiment: str, by: str | None) -> dict[str, Any]:
+        """Statistics of an experiment's contexts, after reading some of its new rows."""
+        return await self.experiments.run(self.contexts.read, experiment, by, _MONITOR_TIME)
+
     async def probe(self) -> None:
         """Write to the log; raises if that fails. Callers within half a second share one write."""
         if self._probing is None or (
@@ -169,6 +176,8 @@ class Service:
                     await self.experiments.change(waiting.bandit.session.write, sweep)
             if self._monitor_used and not self.monitor.complete:
                 await self.update_monitor()  # requests have not waited for all of it
+            with self._log_failure("reading contexts failed"):
+                await self.experiments.run(self.contexts.advance, _MONITOR_TIME)
             if self._monitor_restored and self.monitor.save_is_due:
                 await self._save_monitor()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from maillard.decisions.reward_rule import Reward as RewardRule
 from maillard.decisions.timestamps import DURATION_PATTERN
@@ -97,10 +97,13 @@ class NewExperiment(_Request):
     "Keys of the context: one tally for each combination of their values."
 
 
-class PolicyChange(_Request):
-    """A new policy for an experiment. It gets the next policy version."""
+class ExperimentChange(_Request):
+    """A change of an experiment: a new policy, or new features. Give one of them."""
 
-    policy: PolicySpec
+    policy: PolicySpec | UnsetType = UNSET
+    "It gets the next policy version."
+    features: FeatureDeclaration | UnsetType = UNSET
+    "If columns are only appended, what was learned stays. Otherwise a new epoch begins."
 
 
 class NewArm(_Request):
@@ -162,7 +165,11 @@ class RewardBatchRequest(_Request):
 
 
 class EvaluationRequest(_Request):
-    """A policy to evaluate: arm:NAME, uniform, dist:NAME=PROBABILITY,... or the spec of a policy."""
+    """A target to evaluate.
+
+    It is arm:NAME, uniform, dist:NAME=PROBABILITY,..., a rule (rule:device=phone->blue,else->red),
+    frozen:NUMBER (the policy as it was after that event), or the spec of a policy.
+    """
 
     target: EvaluationTarget
     against: EvaluationTarget | None = None
@@ -171,3 +178,5 @@ class EvaluationRequest(_Request):
     confidence: Annotated[float, Meta(gt=0, lt=1)] = 0.95
     second_moment: Annotated[float, Meta(gt=0, le=1e200)] | None = None
     "A bound on the mean squared reward of every arm, for rewards with heavy tails such as revenue."
+    by: Annotated[list[Name], Meta(min_length=1, max_length=20)] | None = None
+    "Keys of the context: the result then also has an estimate for each segment."

@@ -317,34 +317,6 @@ class Activity(_Response):
     audit: Audit
 
 
-class Evaluation(_Response):
-    """The mean reward under another policy, with its interval, or why the log cannot answer."""
-
-    estimand: str
-    kind: Literal["evaluation", "replay", "comparison"]
-    target: str
-    experiment: str
-    has_estimate: bool
-    estimator: str | None
-    value: float | None
-    lower: float | None
-    upper: float | None
-    confidence: float
-    assumes: str
-    caveat: str
-    refusal: str | None
-    logged_mean: float | None
-    rows: int
-    "The number of decisions that were used."
-    pending: int
-    "The number of decisions that were not used, because their reward windows are open."
-    warnings: list[str]
-    "What a reader must know before using the estimate, for example that the means changed over time."
-    population: str
-    "The decisions that the estimate is about, if it is not about all of them."
-    details: dict[str, Any]
-
-
 class VerificationProblem(_Response):
     """A contradiction in the log."""
 

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from maillard.decisions.chain import Link
-from maillard.decisions.decision import Decision, RewardEvent
+from maillard.decisions.decision import Decision, LoggedContext, RewardEvent
 from maillard.decisions.events import AdministrativeEvent, Event, TallyUpdate
 from maillard.decisions.reward_rule import Learn
 
@@ -156,6 +156,15 @@ class Transaction(Protocol):
 
     def decisions_of_units(self, units: Iterable[str]) -> list[str]:
         """The ids of the decisions of these units. This reads all decisions."""
+
+    def contexts_of(self, ids: Iterable[str]) -> dict[str, LoggedContext]:
+        """The contexts of those of these decisions that exist, by id."""
+
+    def contexts_between(self, after: str, before: str, limit: int) -> tuple[list[LoggedContext], str | None]:
+        """The contexts of this experiment among the first `limit` decisions of the store between these ids.
+
+        They are ordered by id. The second value is the id of the last decision; None if there are no more.
+        """
 
     def rows(self) -> Iterator[Row]:
         """Every decision with its reward events and tally updates, ordered by state and id."""

@@ -13,7 +13,7 @@ from operator import attrgetter
 
 from maillard.decisions import chain
 from maillard.decisions.chain import Commit, Link
-from maillard.decisions.decision import Decision, RewardEvent
+from maillard.decisions.decision import Decision, LoggedContext, RewardEvent
 from maillard.decisions.events import AdministrativeEvent, Event, TallyUpdate
 from maillard.decisions.stores import vectors
 from maillard.decisions.stores.contract import (
@@ -351,6 +351,14 @@ class MemoryTransaction:
         wanted = list(ids)
         return {key: name for name, data in self._all.items() for key in wanted if key in data.decisions}
 
+    def contexts_of(self, ids: Iterable[str]) -> dict[str, LoggedContext]:
+        return {key: _context_of(row) for key, row in self.decisions(ids).items()}
+
+    def contexts_between(self, after: str, before: str, limit: int) -> tuple[list[LoggedContext], str | None]:
+        rows = self.decisions_between(after, before, limit)
+        mine = [_context_of(row) for row in rows if row.experiment == self.name]
+        return mine, rows[-1].id if len(rows) == limit else None
+
     def decisions_between(self, after: str, before: str, limit: int) -> list[Decision]:
         rows = (row for data in self._all.values() for row in data.decisions.values())
         return sorted(row for row in rows if after < row.id < before)[:limit]
@@ -366,3 +374,7 @@ class MemoryTransaction:
 
     def remove_document(self, kind: str, name: str) -> None:
         self._documents.get(kind, {}).pop(name, None)
+
+
+def _context_of(row: Decision) -> LoggedContext:
+    return LoggedContext(row.id, row.arm, row.context, row.feature_version)

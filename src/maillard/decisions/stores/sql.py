@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
-from maillard.decisions.decision import Decision, RewardEvent
+from maillard.decisions.decision import Decision, LoggedContext, RewardEvent
 from maillard.decisions.events import AdministrativeEvent, Event
 from maillard.decisions.stores import sql_rows
 from maillard.decisions.stores.contract import (
@@ -27,6 +27,8 @@ from maillard.errors import Unavailable
 _T = TypeVar("_T")
 _MAX_FETCHED_ROWS = 1_000
 SELECT_ROWS = f"SELECT {DECISION} FROM {DECISIONS} WHERE d.experiment = ? ORDER BY d.state, d.id"
+
+_CONTEXT = "id, arm, context, feature_version"  # the fields of a LoggedContext
 
 ADD_PENDING = insertion("pending", "decision, closes, experiment")
 
@@ -120,6 +122,17 @@ class SQLTransaction(PruningTransaction):
         sql = f"SELECT {DECISION} FROM {DECISIONS} WHERE d.experiment = ? AND d.id {self.IN}"
         rows = self._fetch(sql, [self.experiment, self._list(ids)])
         return {row[0]: sql_rows.read_decision(row, self.name) for row in rows}
+
+    def contexts_of(self, ids: Iterable[str]) -> dict[str, LoggedContext]:
+        sql = f"SELECT {_CONTEXT} FROM decisions WHERE experiment = ? AND id {self.IN}"
+        rows = self._fetch(sql, [self.experiment, self._list(ids)])
+        return {row[0]: sql_rows.read_context(row) for row in rows}
+
+    def contexts_between(self, after: str, before: str, limit: int) -> tuple[list[LoggedContext], str | None]:
+        sql = f"SELECT experiment, {_CONTEXT} FROM decisions WHERE id > ? AND id < ? ORDER BY id LIMIT ?"
+        rows = self._fetch(sql, [after, before, limit])
+        mine = [sql_rows.read_context(row) for owner, *row in rows if owner == self.experiment]
+        return mine, rows[-1][1] if len(rows) == limit else None
 
     def decisions_of_units(self, units: Iterable[str]) -> list[str]:
         sql = f"SELECT id FROM decisions WHERE experiment = ? AND unit {self.IN}"

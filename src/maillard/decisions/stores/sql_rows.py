@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from maillard.decisions.chain import Link
-from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE, Decision, RewardEvent
+from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE, Decision, LoggedContext, RewardEvent
 from maillard.decisions.event_payloads import parse_event, payload_of
 from maillard.decisions.events import UPDATE_KINDS, AdministrativeEvent, TallyUpdate
 from maillard.decisions.stores.contract import Parked
@@ -121,6 +121,12 @@ def read_decision(row: Sequence[Any], experiment: str) -> Decision:
         version, formula, state, epoch, cold == 1, key, position, origin, context,
         actions, encoded, features or 0,
     )  # fmt: skip
+
+
+def read_context(row: Sequence[Any]) -> LoggedContext:
+    """The context of a row."""
+    identifier, arm, context, features = check_row("decisions", row[0], row, "text text text? whole?")
+    return LoggedContext(identifier, arm, context, features or 0)
 
 
 def read_reward(row: Sequence[Any]) -> RewardEvent:

@@ -126,7 +126,7 @@ export class Arms {
       const known = item.lower !== null && item.mean !== null;
       setText(range, known ? `${number(item.lower, this.#decimals)} to ${number(item.upper, this.#decimals)}` : "");
       this.#draw(item, { grid, line, dot });
-      setText(numbers[0], item.active ? percent(item.probability, item.log_probability) : "–");
+      setText(numbers[0], item.active && item.probability !== null ? percent(item.probability, item.log_probability) : "–");
       setText(numbers[1], count(item.traffic?.decisions ?? 0));
       setText(numbers[2], count(item.final));
       setText(numbers[3], count(item.pending));

@@ -154,7 +154,7 @@ export class Chart {
   }
 
   #point(event) {
-    if (!this.#shape) return;
+    if (!this.#shape || !this.#series) return;
     const { times } = this.#series;
     const x = event && event.clientX - this.#svg.getBoundingClientRect().left;
     const distance = (time) => Math.abs(this.#shape.across(time) - x);

@@ -5,7 +5,8 @@ import { Arms } from "./arms.js";
 import { Audit } from "./audit.js";
 import { AdminActions } from "./admin_actions.js";
 import { Chart } from "./chart.js";
-import { commands } from "./curl_commands.js";
+import { Contexts } from "./contexts.js";
+import { commands, exampleContext } from "./curl_commands.js";
 import { element, find, setAttributes, setText, show } from "./dom.js";
 import { poll } from "./poller.js";
 import { WhatIf } from "./what_if.js";
@@ -23,6 +24,7 @@ export class ExperimentView {
   #audit = new Audit();
   #chart = new Chart();
   #arms;
+  #contexts;
   #subject = null;
   #experiment = null;
   #shownFor = "";
@@ -32,6 +34,7 @@ export class ExperimentView {
     this.#service = service;
     this.#changes = new AdminActions(service);
     this.#whatIf = new WhatIf(service);
+    this.#contexts = new Contexts(service, (keys) => this.#whatIf.offerKeys(keys));
     this.#arms = new Arms((arm) => this.#changes.retire(arm));
     find("verify").addEventListener("click", () => this.#verify());
     find("download").addEventListener("click", () => this.#download());
@@ -46,11 +49,9 @@ export class ExperimentView {
     this.clear();
     setText(find("title-experiment"), escapeName(key));
     this.#whatIf.clear({ key, signal, failed });
+    this.#contexts.clear({ key, signal });
     const changed = (experiment, message) => this.#changed(experiment, message);
     this.#changes.clear({ key, signal, failed, changed, experiment: () => this.#experiment });
-    const lines = commands(key, !subject.open);
-    setText(find("curl-decide"), lines.decide);
-    setText(find("curl-reward"), lines.reward);
     this.#again = poll((ends) => this.#step(ends), subject);
   }
 
@@ -62,7 +63,7 @@ export class ExperimentView {
     for (const id of ["tile-light", "audit-light"]) setAttributes(find(id), { "data-light": "unknown" });
     for (const id of TEXTS) setText(find(id), "");
     show(false, find("first-decision"), ...document.querySelectorAll("#view-experiment .needs-admin"));
-    for (const part of [this.#arms, this.#chart, this.#audit, this.#whatIf, this.#changes]) part.clear(null);
+    for (const part of [this.#arms, this.#chart, this.#contexts, this.#audit, this.#whatIf, this.#changes]) part.clear(null);
   }
 
   async #step(ends) {
@@ -106,12 +107,16 @@ export class ExperimentView {
     setText(find("tile-rewards"), count(activity.rewards));
     const mean = final ? total / final : NaN;
     setText(find("tile-mean"), number(mean, decimalsFor([Math.max(Math.abs(mean), 1e-9) / 10])));
+    const lines = commands(this.#subject.key, !this.#subject.open, exampleContext(experiment));
+    setText(find("curl-decide"), lines.decide);
+    setText(find("curl-reward"), lines.reward);
     show(activity.decisions === 0 && activity.complete && state.status === "running", find("first-decision"));
 
     this.#arms.update({ state, activity, reward: experiment.reward, admin: changeable });
     this.#chart.update(activity.series, state.arms.map((each) => each.arm));
     this.#audit.update(activity);
     this.#whatIf.update(state.arms.map((each) => each.arm), experiment.reward);
+    this.#contexts.update(experiment);
   }
 
   #changed(experiment, message) {

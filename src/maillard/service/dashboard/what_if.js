@@ -2,10 +2,10 @@
 
 import { estimateNode, refusalNode } from "./what_if_results.js";
 import { experimentPath } from "./api.js";
-import { element, find, setAttributes, setText } from "./dom.js";
+import { element, find, setAttributes, setText, show } from "./dom.js";
+import { RuleBuilder } from "./rule_builder.js";
 import { sentence, escapeName } from "./text.js";
 
-const MAX_RESULTS = 6;
 const MAX_OPTIONS = 1000;
 const MIX = "dist:red=0.7,blue=0.3"; // an example
 
@@ -15,9 +15,16 @@ export class WhatIf {
   #names = "";
   #reward = {};
   #running = false;
+  #arms = [];
+  #keys = [];
+  #rule;
 
   constructor(service) {
     this.#service = service;
+    this.#rule = new RuleBuilder((text) => {
+      find("target-rule").value = text;
+      find("target-type-rule").checked = true;
+    });
     find("form-evaluate").addEventListener("submit", (event) => {
       event.preventDefault();
       this.#evaluate();
@@ -25,12 +32,18 @@ export class WhatIf {
     // Choosing an arm or typing a policy also selects its radio button.
     find("target-arm").addEventListener("change", () => (find("target-type-arm").checked = true));
     find("target-other").addEventListener("input", () => (find("target-type-other").checked = true));
+    find("target-rule").addEventListener("input", () => (find("target-type-rule").checked = true));
   }
 
   /** Resets the form for an experiment; `failed(error)` handles errors that are not about the input. */
   clear(subject) {
     this.#subject = subject;
     this.#names = "";
+    this.#keys = [];
+    this.#rule.clear();
+    find("target-rule").value = "";
+    find("target-by").replaceChildren();
+    show(false, ...document.querySelectorAll("#form-evaluate .for-contexts"));
     find("results").replaceChildren();
     find("target-arm").replaceChildren();
     find("target-against").replaceChildren();
@@ -43,6 +56,8 @@ export class WhatIf {
   /** Lists these arms; `reward` is the reward rule of the experiment. */
   update(arms, reward) {
     this.#reward = reward;
+    this.#arms = arms;
+    this.#rule.update(this.#keys, arms);
     const names = JSON.stringify(arms);
     if (names === this.#names) return;
     this.#names = names;
@@ -60,28 +75,52 @@ export class WhatIf {
     setText(find("target-example"), escapeName(mix).length > 60 ? MIX : escapeName(mix));
   }
 
+  /** Offers these keys of the context for rules and segments. */
+  offerKeys(keys) {
+    if (JSON.stringify(keys) === JSON.stringify(this.#keys)) return;
+    this.#keys = keys;
+    show(keys.length > 0, ...document.querySelectorAll("#form-evaluate .for-contexts"));
+    const by = find("target-by");
+    const chosen = by.value;
+    by.replaceChildren(
+      element("option", { value: "" }, "nothing: one estimate for all decisions"),
+      ...keys.map((key) => element("option", { value: key }, escapeName(key))));
+    if (keys.includes(chosen)) by.value = chosen;
+    this.#rule.update(keys, this.#arms);
+  }
+
+  /** The target, or null if none was entered, which is shown. */
+  #target() {
+    if (find("target-type-arm").checked) return `arm:${find("target-arm").value}`;
+    const rule = find("target-type-rule").checked;
+    const field = find(rule ? "target-rule" : "target-other");
+    const typed = field.value.trim();
+    if (!typed) {
+      this.#wrong(rule ? "Assemble a rule, or enter one." : "Enter a policy, uniform, or fixed probabilities.", field);
+      field.focus();
+      return null;
+    }
+    return rule && !typed.startsWith("rule:") ? `rule:${typed}` : typed;
+  }
+
   async #evaluate() {
     if (this.#running) return;
-    const typed = find("target-other").value.trim();
-    const other = find("target-type-other").checked;
-    if (other && !typed) {
-      this.#wrong("Enter a policy, uniform, or fixed probabilities.");
-      find("target-other").focus();
-      return;
-    }
+    const target = this.#target();
+    if (target === null) return;
     this.#wrong("");
-    const target = other ? typed : `arm:${find("target-arm").value}`;
+    find("results").replaceChildren(); // an old answer must not look like the new one
     const { key, signal, failed } = this.#subject;
     this.#busy(true);
     try {
       const compared = find("target-against").value;
       const body = compared ? { target, against: `arm:${compared}` } : { target };
+      if (find("target-by").value) body.by = [find("target-by").value];
       const request = { body, signal, timeout: null };
       const { data } = await this.#service.request("POST", experimentPath(key, "/evaluations"), request);
       if (!signal.aborted) this.#show(data);
     } catch (error) {
       if (signal.aborted) return;
-      if (error.status === 422) this.#wrong(sentence(error.message));
+      if (error.status === 422) this.#wrong(sentence(error.message), find(find("target-type-rule").checked ? "target-rule" : "target-other"));
       else failed(error);
     } finally {
       this.#busy(false);
@@ -94,15 +133,15 @@ export class WhatIf {
     setText(find("evaluate"), running ? "Estimating…" : "Estimate");
   }
 
-  #wrong(text) {
+  #wrong(text, field = null) {
     setText(find("evaluate-error"), text);
-    setAttributes(find("target-other"), { "aria-invalid": text ? "true" : null });
+    for (const id of ["target-other", "target-rule"]) {
+      setAttributes(find(id), { "aria-invalid": text && find(id) === field ? "true" : null });
+    }
   }
 
   #show(result) {
-    const all = find("results");
-    all.prepend(result.has_estimate ? estimateNode(result, this.#reward) : refusalNode(result));
-    while (all.childElementCount > MAX_RESULTS) all.lastElementChild.remove();
+    find("results").replaceChildren(result.has_estimate ? estimateNode(result, this.#reward) : refusalNode(result));
   }
 }
 

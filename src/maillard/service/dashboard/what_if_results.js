@@ -2,6 +2,7 @@
 
 import { svgElement, element } from "./dom.js";
 import { axis, place } from "./scales.js";
+import { segmentNodes } from "./segment_results.js";
 import { counted, decimalsFor, level, number, plain, sentence, escapeName } from "./text.js";
 
 const SHOWN_ELSEWHERE = ["target", "experiment", "source", "confidence", "best"]; // shown elsewhere in the result
@@ -20,6 +21,7 @@ export function estimateNode(result, { low, high }) {
   statement.append(".");
   const node = element("div", { class: "result" }, statement);
   if (bounded) node.append(picture(value, lower, upper, logged));
+  node.append(...segmentNodes(result));
   const made = logged === null ? "" : `The logged decisions had a mean reward of ${number(logged, decimals)}. `;
   const source = `From ${counted(result.rows, "row")}${estimator ? `, by ${estimator}` : ""}.`;
   node.append(element("p", { class: "note" }, made + source + openText(result.pending)));
@@ -39,7 +41,8 @@ export function estimateNode(result, { low, high }) {
 }
 
 /** The node for an evaluation that the log cannot answer. */
-export function refusalNode({ estimand, refusal, rows, pending, logged_mean: logged, details }) {
+export function refusalNode(result) {
+  const { estimand, refusal, rows, pending, logged_mean: logged, details } = result;
   const why = sentence(refusal ?? "no reason was given");
   const made = logged === null ? "" : ` The logged decisions had a mean reward of ${number(logged, 3)}.`;
   return element("div", { class: "result" },
@@ -47,6 +50,7 @@ export function refusalNode({ estimand, refusal, rows, pending, logged_mean: log
     element("p", { class: "box partly" }, element("strong", {}, "Reason: "), why),
     element("p", { class: "note" },
       `This is not an error: an estimate from ${counted(rows, "row")} would be misleading.${made}${rows ? openText(pending) : ""}`),
+    ...segmentNodes(result),
     ...detailNodes(details));
 }
 

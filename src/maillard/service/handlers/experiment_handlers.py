@@ -14,6 +14,7 @@ from maillard.decisions.linear_contexts import LinearContexts
 from maillard.decisions.segment_contexts import SegmentContexts
 from maillard.decisions.state import State
 from maillard.decisions.timestamps import from_microseconds
+from maillard.errors import InvalidValue, UnknownName
 from maillard.feature_grid import MAX_DIMENSION
 from maillard.features import Features
 from maillard.service.experiment_registry import OpenExperiment
@@ -47,9 +48,18 @@ def _context_arguments(new: wire.NewExperiment) -> dict[str, Any]:
     """The arguments of a bandit that say how contexts are used; only those that are given."""
     given: dict[str, Any] = {"model": new.model, "segments": new.segments}
     if new.features is not None:
-        declared = msgspec.json.encode(new.features)
-        given["features"] = Features.from_json(declared, max_dimension=MAX_DIMENSION)
+        given["features"] = _features(new.features)
     return {name: value for name, value in given.items() if value is not None}
+
+
+def _features(declared: wire.FeatureDeclaration) -> Features:
+    """The declared features. An error has the path of the wrong part."""
+    try:
+        return Features.from_json(msgspec.json.encode(declared), max_dimension=MAX_DIMENSION)
+    except InvalidValue as error:
+        raise error.with_location("features") from None
+    except UnknownName as error:
+        raise UnknownName("features.crosses", error.name, error.known) from None
 
 
 async def list_experiments(context: RequestContext) -> HttpResponse:
@@ -74,11 +84,17 @@ async def read_experiment(context: RequestContext) -> HttpResponse:
 
 
 async def change_experiment(context: RequestContext) -> HttpResponse:
-    """Change the policy of an experiment."""
+    """Change the policy or the features of an experiment."""
     if b"if-match" not in context.headers:
         message = "Say which version you have seen: If-Match with the ETag of the experiment, or * for any."
         raise HttpError(428, "precondition_required", message, "If-Match")
-    return await _change(context, "change_policy", context.body.policy)
+    change: wire.ExperimentChange = context.body
+    if isinstance(change.policy, str) == isinstance(change.features, wire.FeatureDeclaration):
+        raise HttpError(422, "invalid_value", "Expected either `policy` or `features`", "$")
+    if isinstance(change.policy, str):
+        return await _change(context, "change_policy", change.policy)
+    assert isinstance(change.features, wire.FeatureDeclaration)
+    return await _change(context, "change_features", _features(change.features))
 
 
 async def pause(context: RequestContext) -> HttpResponse:
@@ -123,7 +139,7 @@ async def retire_arm(context: RequestContext) -> HttpResponse:
 
 
 async def _change(
-    context: RequestContext, verb: str, *arguments: str, status: int = 200, **more: Any
+    context: RequestContext, verb: str, *arguments: Any, status: int = 200, **more: Any
 ) -> HttpResponse:
     experiment = await context.experiment()
     if context.expected == -1:

@@ -27,6 +27,10 @@ _INTERVAL = (
     "rewards do not depend on their values. To compare two arms, compare them under What if?"
 )
 _NO_RANGE = "There are no intervals, because the range of rewards is unknown: set reward.low and reward.high."
+_CONTEXTS = (
+    "There are no intervals, because the policy chooses arms by the context: the mean of an arm is that of "
+    "the visitors who saw it. Under What if?, estimate what an arm would have earned with all visitors."
+)
 _IMPOSSIBLE_SUMS = (
     "Some arms have no interval: they started with sums that rewards in the declared range cannot have."
 )
@@ -87,6 +91,8 @@ def _read_experiment(
     """
     state, outcomes = experiment.read_outcomes()
     distribution = state.choice_distribution() if state.context is None else None
+    if state.context is not None:
+        return state, outcomes, distribution, [(None, None)] * len(state.arms), _CONTEXTS
     return state, outcomes, distribution, *_bounds(state.reward, outcomes)
 
 
@@ -124,7 +130,9 @@ async def evaluate(context: RequestContext) -> HttpResponse:
     """Estimate the mean reward if a target had made the decisions."""
     query: wire.EvaluationRequest = context.body
     name = (await context.experiment()).bandit.experiment
-    arguments = name, query.target, query.estimators, query.confidence, query.against, query.second_moment
+    arguments = (
+        name, query.target, query.estimators, query.confidence, query.against, query.second_moment, query.by
+    )  # fmt: skip
     return HttpResponse(200, await context.service.worker.run(jobs.what_if, *arguments))
 
 
