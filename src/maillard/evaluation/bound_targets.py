@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 AnyTarget: TypeAlias = "str | Policy | Target | Callable[[dict[str, Any]], Any]"
 _MAX_NAME_LENGTH = 160
-_FROZEN = "frozen:"
+_FROZEN, _LOGGED = "frozen:", "logged"
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +110,13 @@ class Target:
 
 def bind_to_log(target: AnyTarget, log: EvaluationLog, settings: Settings) -> Target:
     """The target over the arms of a log, with its first position and the reward model."""
+    if log.action_names is not None:
+        from maillard.evaluation.action_targets import bind_to_actions
+
+        if settings.reward_model is not None:
+            allowed = "None, because the arms differ at every decision; give features= instead"
+            raise InvalidValue("reward_model", settings.reward_model, allowed)
+        return bind_to_actions(target, log)
     bound = _bind_to_rows(target, log)
     if bound is not None:
         return replace(bound, reward_model=_reward_model(settings.reward_model, bound, log.arms))
@@ -137,15 +144,21 @@ def _bind_to_rows(target: AnyTarget, log: EvaluationLog) -> Target | None:
         log.require_keys(made.rule.keys)
         return made
     if isinstance(target, str) and target.startswith(_FROZEN):
-        number = target.removeprefix(_FROZEN)
-        if not (number.isascii() and number.isdecimal() and int(number) > 0):
-            raise InvalidValue("target", target, "the number of a state, as in frozen:12000")
-        return kinds.FrozenTarget.at_state(int(number), log)
+        return kinds.FrozenTarget.at_state(state_number(target.removeprefix(_FROZEN)), log)
+    if isinstance(target, str) and target.strip() == _LOGGED:
+        return kinds.LoggedTarget.of(log)
     if isinstance(target, kinds.ContextualTarget):
         return target
     if callable(target) and not isinstance(target, Policy | Target):
         return kinds.FunctionTarget.of(target, log)
     return None
+
+
+def state_number(text: str) -> int:
+    """The number of a state in a target such as frozen:12000."""
+    if not (text.isascii() and text.isdecimal() and int(text) > 0):
+        raise InvalidValue("target", _FROZEN + text, "the number of a state, as in frozen:12000")
+    return int(text)
 
 
 def _first_position(target: Target, log: EvaluationLog, given: int | None) -> int:

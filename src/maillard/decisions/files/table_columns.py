@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from maillard.array_types import Bools, Floats, Ints
+from maillard.decisions.action_columns import Actions, by_rank
 from maillard.decisions.columns import Columns, context_fields
 from maillard.decisions.contexts import Contexts, column_of_arrow
 from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE
@@ -117,12 +118,16 @@ class TableColumns:
     "The column that may number the rows."
     context: tuple[str, ...] = ()
     "Columns that are keys of the context, if there is no column `context`."
+    by_rank: bool = False
+    "Whether the arms differ at every decision, so that an arm's index is its rank."
 
     @property
     def context_columns(self) -> list[str]:
         """The columns that the context is read from."""
         if CONTEXT not in self.names:
             return list(self.context)
+        if self.by_rank:
+            return [CONTEXT, *_ENCODED, "actions"]
         return [CONTEXT, *(name for name in _ENCODED if name in self.names)]
 
     def contexts_of(self, batch: Any) -> dict[str, Any]:
@@ -155,7 +160,10 @@ class TableColumns:
         for batch in self.batches(names, fields=fields):
             reader = _BatchReader(batch, lookup, done, self.source, self.reward)
             last = reader.check_repeats(last)
-            made = replace(reader.columns().check(self.source), **self.contexts_of(batch))
+            if self.by_rank:
+                made = reader.columns(**reader.actions()).check(self.source)
+            else:
+                made = replace(reader.columns().check(self.source), **self.contexts_of(batch))
             done += len(made)
             if self.number is not None:
                 steps, before = steps_of_batch(batch, self.number, before)
@@ -233,17 +241,14 @@ class _BatchReader:
         self.refuse("probability", ~possible, "a number > 0 and <= 1")
         return np.log(probability)
 
-    def columns(self) -> Columns:
-        """Return the batch as columns."""
+    def columns(self, **by_rank: Any) -> Columns:
+        """Return the batch as columns. `by_rank` are the fields that depend on the arms, if they differ."""
         batch, n, types = self.batch, self.batch.num_rows, pyarrow().types
         row = np.arange(self.start + 1, self.start + n + 1)
-        arm = places_of(_arm(batch, self.source), self.arms)
-        self.refuse("arm", arm < 0, "one of the log's arms")
         log, reward = self.log_probability(), np.full(n, np.nan)
         if self.has("reward"):
             reward, given = self.reals("reward"), np.asarray(batch.column("reward").is_valid())
             self.refuse("reward", given & ~np.isfinite(reward), "a finite number")
-        distributions, eligible = self.distributions()
         unit, repeated = None, np.broadcast_to(np.False_, n)
         if self.has("unit") and batch.column("unit").null_count < n:
             unit = self.cast("unit").to_numpy(zero_copy_only=False)
@@ -254,11 +259,8 @@ class _BatchReader:
             raise InvalidValue(f"{self.source}: time", str(batch.column("time").type), allowed)
         return Columns(
             row=row,
-            arm=arm,
             reward=reward,
             log_probability=log,
-            log_probabilities=distributions,
-            eligible=eligible,
             position=self.numbers("position"),
             epoch=self.numbers("epoch"),
             state=self.numbers("state", row),
@@ -267,7 +269,41 @@ class _BatchReader:
             closed=self.numbers("closed", False, np.bool_),
             repeated=repeated,
             late_reward=self.late_reward(),
+            **(by_rank or self.fixed_arms()),
         )
+
+    def fixed_arms(self) -> dict[str, Any]:
+        """Return the fields of `Columns` that depend on the arms, which all decisions share."""
+        arm = places_of(_arm(self.batch, self.source), self.arms)
+        self.refuse("arm", arm < 0, "one of the log's arms")
+        distributions, eligible = self.distributions()
+        return {"arm": arm, "log_probabilities": distributions, "eligible": eligible}
+
+    def actions(self) -> dict[str, Any]:
+        """Return the fields of `Columns` that depend on arms and contexts; every decision has its own arms."""
+        pa, n = pyarrow(), self.batch.num_rows
+        (names, sizes), (logs, lengths) = self.lists("eligible"), self.lists("log_probabilities")
+        self.refuse("log_probabilities", lengths != sizes, "one for each eligible arm", lengths)
+        texts = self.batch.column("actions").to_numpy(zero_copy_only=False)
+        actions = Actions(names.to_numpy(zero_copy_only=False), np.cumsum(sizes), texts)
+        codes = names.dictionary_encode().indices.to_numpy()
+        pairs = np.unique(actions.rows * max(len(names), 1) + codes)
+        distinct = np.bincount(pairs // max(len(names), 1), minlength=n)
+        self.refuse("eligible", distinct != sizes, "each name once", sizes)
+        chosen = pa.compute.equal(names, self.cast("arm").take(pa.array(actions.rows)))
+        places = np.flatnonzero(chosen.fill_null(False).to_numpy(zero_copy_only=False))
+        self.refuse("arm", np.bincount(actions.rows[places], minlength=n) != 1, "one of the eligible arms")
+        context, encoded, versions = (self.batch.column(name) for name in (CONTEXT, *_ENCODED))
+        data = np.empty(n, np.object_)
+        data[:] = [None if text is None else read_encoded_text(text) for text in encoded.to_pylist()]
+        return {
+            "arm": actions.ranks[places],
+            **by_rank(actions, logs.to_numpy(zero_copy_only=False)),
+            "actions": actions,
+            "contexts": Contexts.of_arrow(context, f"{self.source}: {CONTEXT}"),
+            "encoded": data,
+            "feature_version": versions.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64),
+        }
 
     def late_reward(self) -> Floats | None:
         """Return the reward of each decision with late rewards, if late rewards counted."""

@@ -93,6 +93,7 @@ def _set_column_parts(log: DecisionLog, table: Table, row_count: int) -> None:
                 reward=rule,
                 number=table.number if log.foreign else None,
                 context=table.context,
+                by_rank=log.has_actions,
             )
             for part in table.parts
         )
