@@ -21,8 +21,7 @@ from maillard.decisions.columns import (
     MAX_BATCH_ROWS,
     MAX_BATCH_VALUES,
     Columns,
-    context_texts,
-    contexts_from_texts,
+    contexts_of_rows,
     fields_of_rows,
 )
 from maillard.errors import InvalidValue
@@ -139,15 +138,11 @@ def _columns_of_batch(log: DecisionLog, rows: Sequence[Row], done: int) -> Colum
             raise InvalidValue(f"{log.source}, row {number}: eligible", list(d.eligible), allowed)
     actions = Actions.of([d.eligible for d in decisions], [d.actions for d in decisions])
     logs = np.fromiter(chain.from_iterable(d.log_probabilities for d in decisions), np.float64)
-    encoded = np.empty(len(rows), np.object_)
-    encoded[:] = [d.encoded for d in decisions]
     columns = Columns(
         arm=np.array([d.eligible.index(d.arm) for d in decisions], np.int64),
         **by_rank(actions, logs),
         **fields_of_rows(log, rows, done),
-        contexts=contexts_from_texts(log, context_texts(rows)),
-        encoded=encoded,
-        feature_version=np.array([d.feature_version for d in decisions], np.int64),
+        **contexts_of_rows(log, rows),
         actions=actions,
     )
     return columns.check(log.source)
@@ -156,7 +151,8 @@ def _columns_of_batch(log: DecisionLog, rows: Sequence[Row], done: int) -> Colum
 def by_rank(actions: Actions, log_probabilities: Floats, width: int | None = None) -> dict[str, Any]:
     """The probabilities and eligible arms of `Columns`, with a column for each rank."""
     n, width = len(actions), int(actions.sizes.max(initial=0)) if width is None else width
-    if np.isnan(log_probabilities).all():
+    unknown = np.bincount(actions.rows[np.isnan(log_probabilities)], minlength=n)
+    if unknown.all():
         every = None
     else:
         every = np.full((n, width), -np.inf, order="F")

@@ -181,7 +181,7 @@ def _columns_of_batch(log: DecisionLog, rows: Sequence[Row], place: dict[str, in
         log_probabilities=None if unknown else np.asfortranarray(logs),
         eligible=None if eligible.all() else np.asfortranarray(eligible),
         **fields_of_rows(log, rows, done),
-        **_contexts_of(log, rows),
+        **contexts_of_rows(log, rows),
     ).check(log.source)
 
 
@@ -211,36 +211,35 @@ def fields_of_rows(log: DecisionLog, rows: Sequence[Row], done: int) -> dict[str
     }
 
 
-def _contexts_of(log: DecisionLog, rows: Sequence[Row]) -> dict[str, Any]:
+def contexts_of_rows(log: DecisionLog, rows: Sequence[Row]) -> dict[str, Any]:
     """The contexts of decisions as fields of `Columns`; empty if no decision has one."""
-    decisions, texts = [row.decision for row in rows], context_texts(rows)
+    decisions = [row.decision for row in rows]
+    texts = [
+        row.context if isinstance(row, NumberedRow) and row.context else row.decision.context for row in rows
+    ]
     return context_fields(
-        contexts_from_texts(log, texts) if any(texts) else None,
+        Contexts.of_texts(texts, where=f"{log.source}: context") if any(texts) else None,
         [d.encoded for d in decisions],
         [d.feature_version for d in decisions],
+        by_rank=log.has_actions,
     )
 
 
-def context_texts(rows: Sequence[Row]) -> list[str | None]:
-    """The context of each row as JSON; None if it has none."""
-    return [
-        row.context if isinstance(row, NumberedRow) and row.context else row.decision.context for row in rows
-    ]
-
-
-def contexts_from_texts(log: DecisionLog, texts: Sequence[str | None]) -> Contexts:
-    """The contexts of rows of a log."""
-    return Contexts.of_texts(texts, where=f"{log.source}: context")
-
-
 def context_fields(
-    contexts: Contexts | None, encoded: Sequence[bytes | None], versions: Sequence[int]
+    contexts: Contexts | None,
+    encoded: Sequence[bytes | None],
+    versions: Sequence[int],
+    *,
+    by_rank: bool = False,
 ) -> dict[str, Any]:
-    """The fields of `Columns` for these contexts and what they were encoded as."""
+    """The fields of `Columns` for these contexts and what they were encoded as.
+
+    `by_rank`: whether each arm has its own row, because the arms differ at every decision.
+    """
     if not any(encoded):
         return {"contexts": contexts}
     contexts = Contexts.of_texts([None] * len(encoded)) if contexts is None else contexts
-    contexts.rows = rows_for_all_arms(encoded)
+    contexts.rows = None if by_rank else rows_for_all_arms(encoded)
     data = np.empty(len(encoded), np.object_)
     data[:] = encoded
     return {"contexts": contexts, "encoded": data, "feature_version": np.array(versions, np.int64)}

@@ -62,6 +62,8 @@ class DecisionLog:
         "The number of rows, if it is known without reading them."
         self.has_windows = False
         "Whether a foreign log tells which reward windows had closed."
+        self.lists_actions = False
+        "Whether a foreign log has the actions of each decision with their attributes."
         self.arms_unordered = False
         "Whether the arms are in order of first appearance, for lack of a declared order."
         self.selection = Selection()
@@ -275,10 +277,10 @@ class DecisionLog:
         """Whether distributions depend on features or segments."""
         return any(each.context is not None for each in self.configurations)
 
-    @cached_property
+    @property
     def has_actions(self) -> bool:
         """Whether the arms differ at every decision."""
-        return any(each.dynamic for each in self.configurations)
+        return self.lists_actions or any(each.dynamic for each in self.configurations)
 
     @property
     def sticky(self) -> bool:

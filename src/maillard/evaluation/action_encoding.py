@@ -32,7 +32,7 @@ def action_encoder_of(
 ) -> tuple[ActionEncoder, int]:
     """A function that gives the row of each action of each decision, and the number of its columns."""
     first = log._first_columns
-    if features is None and first.encoded is not None and first.encoded[0] is not None:
+    if features is None and first.encoded is not None:
         width = _decoded(first, 0, log.source).shape[1]
         return partial(_encoded, width, log.source), width + 1
     encode, width = encoder_for(joined(first, log.source), features)

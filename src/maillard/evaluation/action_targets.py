@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,6 +42,7 @@ ALLOWED = (
     "uniform, logged, rank:1 (the action that was listed first), arm:NAME, rule:..., frozen:STATE, or a "
     "function of the context and the actions, because the arms differ at every decision"
 )
+_MAX_LISTED = 20  # names in an error message
 
 
 def actions_of(columns: Columns) -> Actions:
@@ -116,7 +118,8 @@ class NamedAction(ActionTarget):
         if name not in log.action_names and len(quoted := specs.read(f"arm:{name}").values) == 1:
             name = str(quoted[0])
         if name not in log.action_names:
-            raise UnknownName("target: action", name, sorted(log.action_names))
+            known = sorted(log.action_names)
+            raise UnknownName("target: action", name, get_close_matches(name, known) or known[:_MAX_LISTED])
         return cls(f"arm:{name}", np.eye(len(log.arms)), action=name)
 
     def rows_of(self, columns: Columns, source: str) -> tuple[Floats, Ints]:  # noqa: ARG002
@@ -231,12 +234,12 @@ class FrozenOverActions(_OwnDistributions):
         return f"before state {self.after:,}", columns.state >= self.after
 
     def rows_of(self, columns: Columns, source: str) -> tuple[Floats, Ints]:
-        check_features(columns, self.after, self.state, source)
+        if columns.feature_version is not None:
+            check_features(columns, self.after, self.state, source)
         return super().rows_of(columns, source)
 
     def _contents(self, columns: Columns, source: str) -> list[bytes]:
-        assert columns.encoded is not None
-        found: list[Any] = columns.encoded.tolist()
+        found: list[Any] = [None] * len(columns) if columns.encoded is None else columns.encoded.tolist()
         if None in found:
             row = columns.row[found.index(None)]
             raise InvalidLog(f"{source}, row {row}: encoded", None, "the feature rows of its actions")

@@ -86,6 +86,11 @@ class EvaluationLog:
     which the caller listed the actions. None otherwise."""
 
     @property
+    def arm_count(self) -> int:
+        """The number of arms that a reader may compare."""
+        return len(self.arms if self.action_names is None else self.action_names)
+
+    @property
     def reward_bounds(self) -> tuple[float, float]:
         """The reward range; [0, 1] if it is unknown."""
         return self.reward_range or (0.0, 1.0)
@@ -105,8 +110,9 @@ class EvaluationLog:
 
     @cached_property
     def contextual(self) -> bool:
-        """Whether decisions have contexts, so that their probabilities may depend on the visitor."""
-        return bool(self.size) and self._first_columns.contexts is not None
+        """Whether decisions have contexts or actions, so that probabilities may depend on the visitor."""
+        first = self._first_columns if self.size else None
+        return first is not None and (first.contexts is not None or first.actions is not None)
 
     def require_contexts(self) -> None:
         """Raise an error if no decision has a context."""

@@ -113,6 +113,11 @@ def learn_rule(
     names = _names(keys)
     with open_log(log, settings, names) as opened:
         opened.require_rows()
+        if opened.action_names is not None:
+            raise CannotAnswer(
+                f"{opened.source}: the arms differ at every decision, and rules are learned for arms that "
+                "all decisions share. A function of the context and the actions is a target of `evaluate`"
+            )
         chosen = names or list(_keys_of(opened))
         opened.require_keys(chosen)
         by_unit = split == "unit" or (split is None and _units_repeat(opened))

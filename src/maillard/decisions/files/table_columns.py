@@ -126,8 +126,6 @@ class TableColumns:
         """The columns that the context is read from."""
         if CONTEXT not in self.names:
             return list(self.context)
-        if self.by_rank:
-            return [CONTEXT, *_ENCODED, "actions"]
         return [CONTEXT, *(name for name in _ENCODED if name in self.names)]
 
     def contexts_of(self, batch: Any) -> dict[str, Any]:
@@ -140,7 +138,7 @@ class TableColumns:
                 return {"contexts": contexts}
             texts, versions = (batch.column(name).to_pylist() for name in _ENCODED)
             encoded = [None if text is None else read_encoded_text(text) for text in texts]
-            return context_fields(contexts, encoded, [each or 0 for each in versions])
+            return context_fields(contexts, encoded, [each or 0 for each in versions], by_rank=self.by_rank)
         if not self.context:
             return {}
         read = {name: column_of_arrow(batch.column(name), f"{self.source}: {name}") for name in self.context}
@@ -157,13 +155,12 @@ class TableColumns:
         if self.number is not None and self.number not in names:
             names = [*names, self.number]
         names += [name for name in self.context_columns if name not in names]
+        names += ["actions"] if self.by_rank else []
         for batch in self.batches(names, fields=fields):
             reader = _BatchReader(batch, lookup, done, self.source, self.reward)
             last = reader.check_repeats(last)
-            if self.by_rank:
-                made = reader.columns(**reader.actions()).check(self.source)
-            else:
-                made = replace(reader.columns().check(self.source), **self.contexts_of(batch))
+            arms = reader.actions() if self.by_rank else reader.fixed_arms()
+            made = replace(reader.columns(**arms).check(self.source), **self.contexts_of(batch))
             done += len(made)
             if self.number is not None:
                 steps, before = steps_of_batch(batch, self.number, before)
@@ -241,8 +238,8 @@ class _BatchReader:
         self.refuse("probability", ~possible, "a number > 0 and <= 1")
         return np.log(probability)
 
-    def columns(self, **by_rank: Any) -> Columns:
-        """Return the batch as columns. `by_rank` are the fields that depend on the arms, if they differ."""
+    def columns(self, **arms: Any) -> Columns:
+        """Return the batch as columns. `arms` are the fields that depend on the arms."""
         batch, n, types = self.batch, self.batch.num_rows, pyarrow().types
         row = np.arange(self.start + 1, self.start + n + 1)
         log, reward = self.log_probability(), np.full(n, np.nan)
@@ -269,41 +266,35 @@ class _BatchReader:
             closed=self.numbers("closed", False, np.bool_),
             repeated=repeated,
             late_reward=self.late_reward(),
-            **(by_rank or self.fixed_arms()),
+            **arms,
         )
 
     def fixed_arms(self) -> dict[str, Any]:
-        """Return the fields of `Columns` that depend on the arms, which all decisions share."""
+        """Return the fields of `Columns` that depend on the arms, if all decisions share them."""
         arm = places_of(_arm(self.batch, self.source), self.arms)
         self.refuse("arm", arm < 0, "one of the log's arms")
         distributions, eligible = self.distributions()
         return {"arm": arm, "log_probabilities": distributions, "eligible": eligible}
 
     def actions(self) -> dict[str, Any]:
-        """Return the fields of `Columns` that depend on arms and contexts; every decision has its own arms."""
+        """Return the fields of `Columns` that depend on the arms, if each decision has its own."""
         pa, n = pyarrow(), self.batch.num_rows
-        (names, sizes), (logs, lengths) = self.lists("eligible"), self.lists("log_probabilities")
-        self.refuse("log_probabilities", lengths != sizes, "one for each eligible arm", lengths)
-        texts = self.batch.column("actions").to_numpy(zero_copy_only=False)
+        names, sizes = self.lists("eligible")
+        logs = np.full(len(names), np.nan)
+        if self.has("log_probabilities") and self.batch.column("log_probabilities").null_count < n:
+            values, lengths = self.lists("log_probabilities")
+            self.refuse("log_probabilities", lengths != sizes, "one for each eligible arm", lengths)
+            logs = values.to_numpy(zero_copy_only=False)
+        texts = self.cast("actions").to_numpy(zero_copy_only=False)
         actions = Actions(names.to_numpy(zero_copy_only=False), np.cumsum(sizes), texts)
         codes = names.dictionary_encode().indices.to_numpy()
-        pairs = np.unique(actions.rows * max(len(names), 1) + codes)
-        distinct = np.bincount(pairs // max(len(names), 1), minlength=n)
-        self.refuse("eligible", distinct != sizes, "each name once", sizes)
+        pairs = np.sort(actions.rows * max(len(names), 1) + codes)
+        twice = pairs[1:][pairs[1:] == pairs[:-1]] // max(len(names), 1)
+        self.refuse("eligible", np.bincount(twice, minlength=n) > 0, "each name once", sizes)
         chosen = pa.compute.equal(names, self.cast("arm").take(pa.array(actions.rows)))
         places = np.flatnonzero(chosen.fill_null(False).to_numpy(zero_copy_only=False))
         self.refuse("arm", np.bincount(actions.rows[places], minlength=n) != 1, "one of the eligible arms")
-        context, encoded, versions = (self.batch.column(name) for name in (CONTEXT, *_ENCODED))
-        data = np.empty(n, np.object_)
-        data[:] = [None if text is None else read_encoded_text(text) for text in encoded.to_pylist()]
-        return {
-            "arm": actions.ranks[places],
-            **by_rank(actions, logs.to_numpy(zero_copy_only=False)),
-            "actions": actions,
-            "contexts": Contexts.of_arrow(context, f"{self.source}: {CONTEXT}"),
-            "encoded": data,
-            "feature_version": versions.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64),
-        }
+        return {"arm": actions.ranks[places], "actions": actions, **by_rank(actions, logs)}
 
     def late_reward(self) -> Floats | None:
         """Return the reward of each decision with late rewards, if late rewards counted."""
