@@ -41,7 +41,7 @@ Distribution = Callable[[str, list[str]], dict[str, float] | None]
 def mean_reward(device: str, article: str) -> float:
     """The mean reward of an article on a device."""
     topic, price = ARTICLES[article]["topic"], ARTICLES[article]["price"]
-    return 0.2 + 0.15 * (topic == "news") * (device == "phone") + 0.1 * abs(price - 1.5)
+    return 0.2 + 0.15 * float(topic == "news" and device == "phone") + 0.1 * float(abs(price - 1.5))
 
 
 def cheapest(context: dict[str, Any], actions: dict[str, dict[str, Any]]) -> dict[str, float]:

@@ -68,7 +68,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # The reference: one row after the other, with dictionaries.
 
 
-def rows_of(path: Path) -> Iterator[tuple[Any, float, dict[str, Any], dict[str, Any]]]:
+def rows_of(path: Path) -> Iterator[tuple[Any, Any, Any, Any]]:
     """The decision, the reward, the context and the actions of each row."""
     log = read_log(path)
     for row in log.rows():
@@ -99,7 +99,9 @@ def predictions(path: Path) -> list[dict[str, float]]:
 
 def reference(path: Path, distribution: Distribution) -> dict[str, Any]:
     """The estimates and standard errors of a target that has a distribution in each row, or None."""
-    w, r, gamma, direct, precision, low, high, k = [], [], [], [], [], [], [], 10.0
+    w, r, gamma, direct, precision, k = [], [], [], [], [], 10.0
+    low: list[float] = []
+    high: list[float] = []
     for (decision, reward, context, actions), q in zip(rows_of(path), predictions(path), strict=True):
         pi, p = distribution(decision, context, actions), decision.probabilities
         if pi is None or any(each and name not in p for name, each in pi.items()):

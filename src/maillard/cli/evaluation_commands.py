@@ -227,7 +227,11 @@ def compare(
     "--key", "A key of the context that the rule may use; may be repeated. Default: all keys, at most 8.",
     dest="keys", multiple=True, metavar="KEY",
 )  # fmt: skip
-@option("--depth", "Conditions that a rule may combine: 0, 1 or 2.", default=2)
+@option(
+    "--kind", "tree: conditions on the keys; linear: the arm with the largest linear score.",
+    type=click.Choice(["tree", "linear"]), default="tree",
+)  # fmt: skip
+@option("--depth", "Conditions that a tree may combine: 0, 1 or 2.", default=2)
 @option(
     "--split",
     "Learn from the first decisions (order), or from some of the units (unit). Default: unit if they repeat.",
@@ -239,13 +243,16 @@ def compare(
 def learn_rule(*, log: tuple[str, ...], tail: str | None, as_json: bool, **settings: Any) -> None:
     """Learn a rule that chooses an arm by the context, and evaluate it on decisions that were not used.
 
-    The rule is the best tree with one condition and one more on either side. It is learned from a part of
-    LOG, and its value is estimated from the other part, also minus that of the best single arm.
+    The rule is the best tree with one condition and one more on either side, or with --kind linear the arm
+    with the largest linear score. It is learned from a part of LOG, and its value is estimated from the other
+    part, also minus that of the best single arm. The rule is a target of `maillard evaluate`.
 
     \b
     maillard learn-rule decisions.parquet --key device --key age
+    maillard learn-rule decisions.parquet --key device --key age --kind linear
 
-    Exit status: as for `maillard evaluate`. --json prints an object with "rule", "report" and "comparison".
+    Exit status: as for `maillard evaluate`. --json prints an object with "rule", "description", "report" and
+    "comparison".
     """  # noqa: D301  # click requires this character
     with requires_extra("learn-rule", "evaluation"):
         from maillard.evaluation import learn_rule as run

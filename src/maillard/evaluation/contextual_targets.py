@@ -19,7 +19,8 @@ from maillard.decisions.contexts import Contexts, context_key
 from maillard.decisions.encoded_contexts import decode, encode, has_row_of_each_arm
 from maillard.decisions.state import State
 from maillard.errors import CannotAnswer, InvalidValue, UnknownName
-from maillard.evaluation.bound_targets import Target
+from maillard.evaluation.bound_targets import Target, shortened
+from maillard.evaluation.linear_rules import LinearRule
 from maillard.evaluation.rules import Rule
 from maillard.features import Features
 from maillard.linear_tally import LinearTally
@@ -76,6 +77,25 @@ class RuleTarget(ContextualTarget):
 
     def describe(self, place: int) -> str:
         return self.rule.clauses[place].when
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LinearRuleTarget(ContextualTarget):
+    """A linear rule over the arms of a log."""
+
+    rule: LinearRule
+
+    @classmethod
+    def of(cls, spec: str, arms: Sequence[str]) -> LinearRuleTarget:
+        """The target of a spec; linear_rules.py describes it."""
+        rule = LinearRule.read(spec)
+        return cls(shortened(str(rule)), rule.probabilities(arms), rule=rule)
+
+    def rows_of(self, columns: Columns, source: str) -> tuple[Floats, Ints]:
+        return self.probabilities, self.rule.places(contexts_of(columns, source))
+
+    def describe(self, place: int) -> str:
+        return f"contexts in which {self.rule.arms[place]!r} has the largest score"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
