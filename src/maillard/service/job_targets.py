@@ -49,6 +49,25 @@ def parse_target(
     return spec, _estimand(bound, arms), bound
 
 
+def parse_action_target(target: object) -> tuple[str, str, str]:
+    """The same for an experiment whose arms differ at every decision; its targets are bound to the log later.
+
+    >>> parse_action_target("rank:1")[1]
+    'the mean reward if the action at rank 1 of the list had always been chosen'
+    """
+    kind, _, rest = target.partition(":") if isinstance(target, str) else ("", "", "")
+    estimands = {
+        "uniform": "the mean reward if all actions had been chosen with equal probability",
+        "logged": "the mean reward that the experiment's own policy earned",
+        "rank": f"the mean reward if the action at rank {rest} of the list had always been chosen",
+        "arm": f"the mean reward if everyone who could have been shown {rest!r} had been shown it",
+    }
+    if kind not in estimands or bool(rest) != (kind in ("rank", "arm")):
+        allowed = "uniform, logged, rank:1 or arm:NAME, because the arms differ at every decision"
+        raise errors.InvalidValue("target", target, allowed)
+    return str(target), estimands[kind], str(target)
+
+
 def _bind(spec: str, arms: Sequence[str], target: str) -> Target:
     from maillard.evaluation.bound_targets import bind, by_place
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +18,11 @@ from maillard import errors
 from maillard.decisions import DecisionLog, Verification, read_log, verify, write_log
 from maillard.decisions.chain_verification import ChainReport
 from maillard.decisions.timestamps import from_microseconds
-from maillard.service.job_targets import parse_target
+from maillard.service.job_targets import parse_action_target, parse_target
 from maillard.service.worker_process import without_secrets
 
 if TYPE_CHECKING:
-    from maillard.evaluation.bound_targets import Target
+    from maillard.evaluation.bound_targets import AnyTarget
     from maillard.evaluation.evaluation_log import EvaluationLog
     from maillard.evaluation.evaluation_report import Estimate, Report
     from maillard.evaluation.query import Query
@@ -49,10 +50,15 @@ def what_if(  # noqa: PLR0917  # the worker process passes arguments by position
     """
     options = {"confidence": confidence, "second_moment": second_moment}
     with _open(database, experiment) as log:
-        spec, estimand, bound = parse_target(target, log.arms, log.reward.range if log.reward else None)
+        parse: Callable[[object], tuple[str, str, AnyTarget | None]] = parse_action_target
+        if not log.has_actions:
+            parse = partial(
+                parse_target, arms=log.arms, reward_range=log.reward.range if log.reward else None
+            )
+        spec, estimand, bound = parse(target)
         other = None
         if against is not None:
-            other_spec, other_estimand, other_bound = parse_target(against, log.arms)
+            other_spec, other_estimand, other_bound = parse(against)
             if bound is None or other_bound is None:
                 learns = target if bound is None else against
                 raise errors.InvalidValue("against", learns, "targets that do not learn, such as arm:NAME")
@@ -148,7 +154,7 @@ def _open(database: str, experiment: str) -> Iterator[DecisionLog]:
 
 
 def _evaluate(
-    log: DecisionLog, target: Target, estimators: Sequence[str] | None, options: dict[str, Any]
+    log: DecisionLog, target: AnyTarget, estimators: Sequence[str] | None, options: dict[str, Any]
 ) -> dict[str, Any]:
     """Evaluate the target as `maillard.evaluate` does, and add the mean reward of the rows it used."""
     from maillard.evaluation.evaluating import run_with_bounds
