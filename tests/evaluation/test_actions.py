@@ -178,6 +178,10 @@ def by_rule(decision: Any, context: dict[str, Any], actions: dict[str, Any]) -> 
     return {"a3": 1.0} if context["device"] == "phone" else uniform(decision, context, actions)
 
 
+def by_another_rule(decision: Any, context: dict[str, Any], actions: dict[str, Any]) -> dict[str, float]:
+    return uniform(decision, context, actions) if context["device"] == "phone" else {"a3": 1.0}
+
+
 def by_function(_decision: Any, context: dict[str, Any], actions: dict[str, Any]) -> dict[str, float]:
     found = cheapest(context, actions)
     return {found: 1.0} if isinstance(found, str) else found
@@ -206,6 +210,7 @@ TARGETS: dict[str, tuple[Any, Distribution | None]] = {
     "name": ("arm:a3", named),
     "policy": (FixedArm("a3"), named),
     "rule": (RULE, by_rule),
+    "another rule": ("rule:device=phone->uniform,else->a3", by_another_rule),
     "function": (cheapest, by_function),
     "frozen": (f"frozen:{FROZEN}", None),
 }

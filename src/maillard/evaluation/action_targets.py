@@ -86,10 +86,7 @@ class UniformOverActions(ActionTarget):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RankTarget(ActionTarget):
-    """The action that the caller listed at a rank, such as the first."""
-
-    rank: int
-    "From 0."
+    """The action that the caller listed at a rank, such as the first. Rows with fewer actions lack it."""
 
     @classmethod
     def of(cls, number: str, log: EvaluationLog) -> RankTarget:
@@ -98,11 +95,10 @@ class RankTarget(ActionTarget):
         if not (number.isascii() and number.isdecimal() and 1 <= int(number) <= width):
             allowed = f"rank:1 for the action that was listed first, up to rank:{width}"
             raise InvalidValue("target", f"rank:{number}", allowed)
-        rank = int(number) - 1
-        return cls(f"rank:{rank + 1}", np.eye(width)[[rank]], rank=rank)
+        return cls(f"rank:{int(number)}", np.eye(width)[[int(number) - 1]])
 
     def rows_of(self, columns: Columns, source: str) -> tuple[Floats, Ints]:  # noqa: ARG002
-        return self.probabilities, np.where(actions_of(columns).sizes > self.rank, 0, -1)
+        return self.probabilities, np.zeros(len(columns), np.int64)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
