@@ -376,7 +376,24 @@ def test_erased_actions_are_left_out_of_a_function(tmp_path: Path) -> None:
     found = evaluate(
         path, lambda _, actions: max(actions, key=lambda name: actions[name]["price"]), ["ips"], **OPTIONS
     )
-    assert (found.diagnostics.rows, dict(found.diagnostics.left_out)) == (29, {"with erased actions": 1})
+    assert (found.diagnostics.rows, dict(found.diagnostics.left_out)) == (29, {"with unknown actions": 1})
+
+
+def test_a_repeated_choice_has_the_actions_of_the_choice(tmp_path: Path) -> None:
+    """A sticky unit keeps its arm and distribution, although the list of its second visit is another one."""
+    features: dict[str, Any] = {"features": Features({"price": (0, 9)}), "model": "shared", "sticky": True}
+    reward = Reward(low=0, high=1)
+    with Bandit([], "lin-ms:floor=1", **features, reward=reward, log=tmp_path / "log.db", seed=1) as bandit:
+        for number in range(40):
+            others = {} if number < 20 else {f"b{number % 2}": {"price": 3}}
+            actions = {"a": {"price": 1}, "c": {"price": 2}, **others}
+            bandit.reward(bandit.choose(unit=f"u{number % 20}", actions=actions), float(number % 2))
+        write_log(read_log(bandit), tmp_path / "log.parquet")
+    for source in (tmp_path / "log.db", tmp_path / "log.parquet"):
+        first = evaluate(source, "rank:1", ["ips"], **OPTIONS)
+        assert (first.diagnostics.rows, first.diagnostics.max_weight) == (40, pytest.approx(2.0))
+        found = evaluate(source, lambda _, actions: next(iter(actions)), ["ips"], **OPTIONS)
+        assert found.diagnostics.left_out == {"with unknown actions": 20}
 
 
 REFUSED: dict[str, tuple[Any, str]] = {

@@ -50,7 +50,7 @@ class Actions:
     ends: Ints
     "Where the names of each decision end."
     texts: NDArray[np.object_]
-    "The attributes of each decision's actions as JSON; None if they were erased."
+    "The attributes of each decision's actions as JSON; None if they are unknown, for example erased."
 
     @classmethod
     def of(cls, eligible: Sequence[Sequence[str]], texts: Sequence[str | None]) -> Actions:
@@ -70,7 +70,7 @@ class Actions:
 
     @cached_property
     def known(self) -> Bools:
-        """Whether the attributes of each decision's actions are known; they may have been erased."""
+        """Whether the attributes of each decision's actions are known."""
         return np.array([text is not None for text in self.texts], np.bool_)
 
     @property
@@ -96,15 +96,31 @@ class Actions:
         return found
 
     def values(self, row: int) -> dict[str, dict[str, Any]] | None:
-        """The attributes of one decision's actions, by name; None if they were erased."""
+        """The attributes of one decision's actions, by name; None if they are unknown."""
         text = self.texts[row]
         if text is None:
             return None
-        found = json.loads(text)
-        names = self.names_of(row)
-        if not isinstance(found, dict) or list(found) != names:
-            raise InvalidValue("actions", text, f"the attributes of the eligible arms: {', '.join(names)}")
+        found: dict[str, dict[str, Any]] = json.loads(text)
+        if not self._lists(row, found):
+            names = ", ".join(self.names_of(row))
+            raise InvalidValue("actions", text, f"the attributes of the eligible arms: {names}")
         return found
+
+    def _lists(self, row: int, found: object) -> bool:
+        """Whether this is a mapping of the names of one decision's actions."""
+        return isinstance(found, dict) and list(found) == self.names_of(row)
+
+    def of_choices(self, repeated: Bools) -> Actions:
+        """The actions without the attributes of other lists.
+
+        A decision that repeats an earlier choice (sticky assignment) has the eligible arms of that choice,
+        but the attributes of its own call.
+        """
+        texts = self.texts.copy()
+        for row in np.flatnonzero(repeated).tolist():
+            if texts[row] is not None and not self._lists(row, json.loads(texts[row])):
+                texts[row] = None
+        return replace(self, texts=texts)
 
     def filter(self, mask: Bools) -> Actions:
         """The actions of the decisions for which the mask is true."""
@@ -136,14 +152,15 @@ def _columns_of_batch(log: DecisionLog, rows: Sequence[Row], done: int) -> Colum
         if not d.eligible or len(d.log_probabilities) != len(d.eligible) or d.arm not in d.eligible:
             allowed = "the names of its actions, with a log probability for each"
             raise InvalidValue(f"{log.source}, row {number}: eligible", list(d.eligible), allowed)
+    fields = fields_of_rows(log, rows, done)
     actions = Actions.of([d.eligible for d in decisions], [d.actions for d in decisions])
     logs = np.fromiter(chain.from_iterable(d.log_probabilities for d in decisions), np.float64)
     columns = Columns(
         arm=np.array([d.eligible.index(d.arm) for d in decisions], np.int64),
         **by_rank(actions, logs),
-        **fields_of_rows(log, rows, done),
+        **fields,
         **contexts_of_rows(log, rows),
-        actions=actions,
+        actions=actions.of_choices(fields["repeated"]),
     )
     return columns.check(log.source)
 

@@ -195,7 +195,7 @@ class FunctionOverActions(_OwnDistributions):
         return cls(f"function {name}", np.eye(len(log.arms)), function=function)
 
     def selects(self, columns: Columns) -> tuple[str, Bools] | None:
-        return "with erased actions", actions_of(columns).known
+        return "with unknown actions", actions_of(columns).known
 
     def _contents(self, columns: Columns, source: str) -> list[bytes]:
         contexts, codes = contexts_of(columns, source).distinct()

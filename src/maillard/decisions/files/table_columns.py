@@ -161,6 +161,8 @@ class TableColumns:
             last = reader.check_repeats(last)
             arms = reader.actions() if self.by_rank else reader.fixed_arms()
             made = replace(reader.columns(**arms).check(self.source), **self.contexts_of(batch))
+            if made.actions is not None:
+                made = replace(made, actions=made.actions.of_choices(made.repeated))
             done += len(made)
             if self.number is not None:
                 steps, before = steps_of_batch(batch, self.number, before)
