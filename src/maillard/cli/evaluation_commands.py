@@ -117,8 +117,8 @@ def _with_epochs(settings: dict[str, Any]) -> dict[str, Any]:
 @click.command()
 @LOG
 @option(
-    "--target", "arm:NAME, uniform, dist:NAME=PROBABILITY,..., rule:KEY=VALUE->ARM,...,else->ARM, or "
-    "frozen:STATE; may be repeated.",
+    "--target", "arm:NAME, uniform, dist:NAME=PROBABILITY,..., rule:KEY=VALUE->ARM,...,else->ARM, "
+    "linear:{...}, logged, frozen:STATE or rank:NUMBER; may be repeated.",
     dest="targets", multiple=True, required=True, metavar="TARGET",
 )  # fmt: skip
 @add_options(TAIL, _BY, *_CONTEXT, *_QUERY_OPTIONS, _MODEL, _INTERVAL, JSON, _PAGE)
@@ -137,7 +137,9 @@ def evaluate(
     maillard evaluate decisions.parquet --target 'rule:device=phone->blue,else->red' --by device
 
     A rule chooses an arm by the context: the first clause decides whose conditions (KEY=VALUE, KEY<NUMBER,
-    KEY>=NUMBER, joined by &) all hold. frozen:STATE is the log's own policy as it was at that state.
+    KEY>=NUMBER, joined by &) all hold; `maillard learn-rule --kind linear` writes linear:{...}. logged is the
+    logging policy itself, and frozen:STATE is the policy as it was at that state. If the arms differ at every
+    decision, rank:1 is the action that was listed first.
 
     Exit status: 0 if every target has an estimate (with --by in every segment), 3 if all estimators were
     refused for some target, 2 if the query or the log is invalid. --json prints {"reports": [...]} in the
@@ -198,6 +200,7 @@ def compare(
     \b
     maillard compare decisions.db arm:blue arm:red
     maillard compare decisions.parquet 'rule:device=phone->blue,else->red' arm:red --by country
+    maillard compare news.db logged rank:1
 
     Exit status: 0 if there is an estimate, 3 if all estimators were refused, 2 if the query or the log is
     invalid. --json prints an object with the "estimates" of the difference, "refusals", and the reports
