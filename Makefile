@@ -110,6 +110,7 @@ coverage: $(READY) ## measure how often intervals contain the true value (an hou
 	$(BIN)/python -m benchmarks.coverage.real_life_page
 	@echo "== rules, frozen policies and segments on contextual logs"
 	$(BIN)/python -m benchmarks.coverage.contextual --runs 1000 --seed 1
+	$(BIN)/python -m benchmarks.coverage.contextual --logs actions --runs 100 --seed 1
 
 peers: $(READY) $(PEERS_READY) ## install other libraries into .peers and compare their estimates and file formats with ours
 	@echo "== comparing file formats and estimates with other libraries"

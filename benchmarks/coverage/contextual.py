@@ -1,10 +1,12 @@
 """How often the intervals of rules, frozen policies and segments contain the true value, on contextual logs.
 
     python -m benchmarks.coverage.contextual --runs 1000 --seed 1
+    python -m benchmarks.coverage.contextual --logs actions --runs 1000 --seed 1
 
-Each log is one of `contextual_logs`: four linear policies with a floor of 0.1. The confidence is 90%. For the
-confidence sequences whose bounds are intersected over all rows, the last interval misses the value if and
-only if the interval of some row does.
+Each log is one of `contextual_logs`: four linear policies with a floor of 0.1; with `--logs actions`, it is
+one of `action_logs`, whose arms differ at every decision. The confidence is 90%. For the confidence sequences
+whose bounds are intersected over all rows, the last interval misses the value if and only if the interval of
+some row does.
 """
 
 from __future__ import annotations
@@ -13,12 +15,14 @@ import argparse
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from benchmarks.coverage import action_logs
+from benchmarks.coverage.action_logs import ActionLog, simulate_action_log
 from benchmarks.coverage.contextual_logs import (
     CONTEXTS,
     FLOOR,
@@ -49,7 +53,6 @@ ESTIMATORS = [
     "cs-betting",
 ]
 SEGMENT_ESTIMATORS = ["snips", "aipw", "aipw-two-point", "cs-dr", "cs-betting"]
-RESULTS = Path(__file__).with_name("contextual_results.json")
 
 Counts = Counter[tuple[str, str, str]]  # by question, estimator, and logs, answered or covered
 
@@ -79,6 +82,22 @@ def count_log(log: ContextualLog, counts: Counts) -> None:
         _count(counts, "segments", name, [(by[device], truths[device]) for device in devices])
 
 
+def count_action_log(log: ActionLog, counts: Counts) -> None:
+    """The same for a log whose arms differ at every decision."""
+    options: dict[str, Any] = {"confidence": CONFIDENCE, "reward_range": (0, 1), "floor": action_logs.FLOOR}
+    targets: list[AnyTarget] = [target for target, _ in action_logs.TARGETS.values()]
+    reports = evaluate_each(log.table, targets, ESTIMATORS, comparisons=1, **options)
+    for (question, (_, distribution)), report in zip(action_logs.TARGETS.items(), reports, strict=True):
+        value = action_logs.true_value(distribution)
+        for name in ESTIMATORS:
+            _count(counts, question, name, [(report, value)])
+    target, distribution = action_logs.TARGETS["first"]
+    by = evaluate(log.table, target, SEGMENT_ESTIMATORS, by="device", **options)
+    truths = {device: action_logs.true_value(distribution, device) for device in action_logs.DEVICES}
+    for name in SEGMENT_ESTIMATORS:
+        _count(counts, "segments", name, [(by[device], truths[device]) for device in truths])
+
+
 def _count(counts: Counts, question: str, name: str, answers: list[tuple[Report, float]]) -> None:
     """Count a log as covered if all of its intervals contain their values."""
     found = [(report[name], value) for report, value in answers]
@@ -93,7 +112,7 @@ def _count(counts: Counts, question: str, name: str, answers: list[tuple[Report,
     )
 
 
-def count_logs(number: int) -> dict[tuple[int, str], Counts]:
+def count_contextual_logs(number: int) -> dict[tuple[int, str], Counts]:
     """Simulate and count one log of each policy and size."""
     counts: dict[tuple[int, str], Counts] = {(size, name): Counter() for size in SIZES for name in POLICIES}
     for (size, name), each in counts.items():
@@ -101,14 +120,28 @@ def count_logs(number: int) -> dict[tuple[int, str], Counts]:
     return counts
 
 
+def count_action_logs(number: int) -> dict[tuple[int, str], Counts]:
+    """The same for logs whose arms differ at every decision."""
+    counts: dict[tuple[int, str], Counts] = {(size, name): Counter() for size in SIZES for name in POLICIES}
+    for (size, name), each in counts.items():
+        count_action_log(simulate_action_log(name, size, number), each)
+    return counts
+
+
+COUNTS: dict[str, Callable[[int], dict[tuple[int, str], Counts]]] = {
+    "contextual": count_contextual_logs,
+    "actions": count_action_logs,
+}
+
+
 def run(
-    runs: int, seed: int, seconds: float | None = None, processes: int | None = None
+    logs: str, runs: int, seed: int, seconds: float | None = None, processes: int | None = None
 ) -> Iterator[list[dict[str, object]]]:
     """Simulate and count; yields what was found so far from time to time. `seconds` limits the time."""
     counts: dict[tuple[int, str], Counts] = {(size, name): Counter() for size in SIZES for name in POLICIES}
     started = time.monotonic()
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        found = pool.map(count_logs, range(seed * 1_000_000, seed * 1_000_000 + runs))
+        found = pool.map(COUNTS[logs], range(seed * 1_000_000, seed * 1_000_000 + runs))
         for number, some in enumerate(found):
             for key, each in some.items():
                 counts[key].update(each)
@@ -150,16 +183,19 @@ def print_table(found: list[dict[str, object]]) -> None:
 def main() -> None:
     """Run, print the table, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--logs", choices=list(COUNTS), default="contextual")
     parser.add_argument("--runs", type=int, default=1000, help="logs of each policy and size")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, help="stop after this time")
     parser.add_argument("--processes", type=int, help="by default one per core")
-    parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--output", type=Path, help="by default a file with the results of all runs")
     options = parser.parse_args()
+    output = options.output or Path(__file__).with_name(f"{options.logs}_results.json")
     found: list[dict[str, object]] = []
-    for found in run(options.runs, options.seed, options.seconds, options.processes):  # used after the loop
+    arguments = options.logs, options.runs, options.seed, options.seconds, options.processes
+    for found in run(*arguments):  # used after the loop
         # An interrupted run leaves what it has found so far.
-        options.output.write_text(json.dumps({"confidence": CONFIDENCE, "results": found}, indent=1) + "\n")
+        output.write_text(json.dumps({"confidence": CONFIDENCE, "results": found}, indent=1) + "\n")
     print_table(found)
 
 

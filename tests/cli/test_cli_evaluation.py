@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import xml.etree.ElementTree as ET
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from maillard import Bandit, Reward, read_log
+from maillard import Bandit, Features, Reward, read_log
 from maillard.cli import main
 from maillard.decisions import write_log
 from maillard.evaluation import compare, evaluate, evaluate_each
@@ -424,3 +426,30 @@ def test_a_rule_is_learned_on_the_command_line(tmp_path) -> None:
     assert found["rule"] in output
     assert "minus arm:red" in output
     assert run("learn-rule", path, *more, "--depth", 0).startswith("rule:else->red")
+    linear = json.loads(run("learn-rule", path, *more, "--kind", "linear", "--json"))
+    output = run("learn-rule", path, *more, "--kind", "linear")
+    assert output.startswith("the arm with the largest score:")
+    printed = next(line for line in output.splitlines() if line.startswith("--target "))
+    _, spec = shlex.split(printed)
+    assert spec == linear["rule"]
+    report = json.loads(run("evaluate", path, "--target", spec, *more[4:], "--json"))["reports"][0]
+    assert report["estimates"]["snips"]["value"] is not None
+
+
+def test_actions_on_the_command_line(tmp_path) -> None:
+    path = tmp_path / "news.db"
+    features: dict[str, Any] = {"features": Features({"price": (0, 9)}), "model": "shared"}
+    with Bandit([], "lin-ms:floor=0.5", **features, reward=Reward(low=0, high=1), log=path, seed=1) as bandit:
+        for number in range(60):
+            actions = {f"article-{(number + each) % 5}": {"price": each} for each in range(1 + number % 4)}
+            bandit.reward(bandit.choose(actions=actions), float(number % 2))
+    more = ["--finished", "--min-effective-size", 1, "--json"]
+    found = json.loads(run("evaluate", path, *targets("uniform"), *targets("rank:1"), *more))["reports"]
+    for report, target in zip(found, ("uniform", "rank:1"), strict=True):
+        expected = evaluate(path, target, active=False, comparisons=2, confidence=0.95, min_effective_size=1)
+        assert report["estimates"] == json.loads(json.dumps(expected.to_dict()))["estimates"]
+    difference = json.loads(run("compare", path, "frozen:30", "rank:1", *more))
+    assert difference["estimates"]["snips"]["value"] is not None
+    assert "rank:1 on" in run("evaluate", path, *targets("rank:1"), *more[:3])
+    run("evaluate", path, *targets("rank:1"), *more[:3], "--page", tmp_path / "page.html")
+    assert "rank:1" in (tmp_path / "page.html").read_text()

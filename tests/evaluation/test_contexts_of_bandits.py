@@ -107,15 +107,6 @@ def test_a_log_without_contexts_says_so(tmp_path) -> None:
         evaluate(tmp_path / "log.parquet", RULE)
 
 
-def test_arms_that_differ_at_every_decision_are_refused_with_the_reason() -> None:
-    news = Bandit(
-        [], "lin-ms", features=Features({"price": (0, 9)}), model="shared", reward=Reward(low=0, high=1)
-    )
-    news.reward(news.choose(actions={"one": {"price": 1}, "two": {"price": 5}}), 1.0)
-    with pytest.raises(CannotAnswer, match="the arms differ at every decision"):
-        evaluate(news, "uniform")
-
-
 def test_contexts_that_begin_later_and_erased_ones_are_missing_values(tmp_path) -> None:
     bandit = run(tmp_path / "log.db", "stored", rows=60)
     for _ in range(10):

@@ -11,8 +11,9 @@ from maillard import evaluate, learn_rule
 from maillard.errors import CannotAnswer, InvalidValue, UnknownName
 from maillard.evaluation.evaluation_log import EvaluationLog, open_log
 from maillard.evaluation.query import Settings
-from maillard.evaluation.rule_learning import _parts, best_tree
+from maillard.evaluation.rule_learning import _parts
 from maillard.evaluation.rules import Condition
+from maillard.evaluation.tree_search import best_tree
 from tests.evaluation.context_tables import device_log, with_context
 
 OPTIONS = {"reward_range": (0, 1), "adaptive": False}

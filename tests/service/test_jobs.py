@@ -14,6 +14,7 @@ import pytest
 
 from maillard import (
     Bandit,
+    Features,
     InvalidValue,
     MaillardError,
     Reward,
@@ -54,6 +55,25 @@ def run_what_if(database: str, target: Any, *more: Any, experiment: str = "home"
 
 
 # What-if evaluations.
+
+
+def test_actions_that_differ_at_every_decision(tmp_path: Path) -> None:
+    path = tmp_path / "news.db"
+    features: dict[str, Any] = {"features": Features({"price": (0, 9)}), "model": "shared", "seed": 1}
+    reward = Reward(low=0, high=1)
+    with Bandit([], "lin-ms:floor=0.5", **features, reward=reward, log=path, experiment="home") as bandit:
+        for number in range(60):
+            actions = {f"article-{(number + each) % 5}": {"price": each} for each in range(2 + number % 3)}
+            bandit.reward(bandit.choose(actions=actions), float(number % 2))
+    targets = ("uniform", "logged", "rank:1", "arm:article-1", "rule:else->uniform", "frozen:30")
+    for target in targets:
+        found = run_what_if(str(path), target, ["cs-dr"], 0.9)
+        expected = evaluate(path, target, ["cs-dr"], 0.9)["cs-dr"]
+        assert (found["value"], found["lower"]) == (expected.value, expected.lower)
+    assert run_what_if(str(path), "rank:1", ["cs-dr"], 0.9, "uniform")["kind"] == "comparison"
+    for wrong in ("dist:article-1=1", "ms+", "rank:", "rank:9", 3):
+        with pytest.raises(InvalidValue, match="target"):
+            run_what_if(str(path), wrong)
 
 
 @pytest.mark.parametrize("target", TARGETS)

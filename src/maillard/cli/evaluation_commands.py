@@ -117,8 +117,8 @@ def _with_epochs(settings: dict[str, Any]) -> dict[str, Any]:
 @click.command()
 @LOG
 @option(
-    "--target", "arm:NAME, uniform, dist:NAME=PROBABILITY,..., rule:KEY=VALUE->ARM,...,else->ARM, or "
-    "frozen:STATE; may be repeated.",
+    "--target", "arm:NAME, uniform, dist:NAME=PROBABILITY,..., rule:KEY=VALUE->ARM,...,else->ARM, "
+    "linear:{...}, logged, frozen:STATE or rank:NUMBER; may be repeated.",
     dest="targets", multiple=True, required=True, metavar="TARGET",
 )  # fmt: skip
 @add_options(TAIL, _BY, *_CONTEXT, *_QUERY_OPTIONS, _MODEL, _INTERVAL, JSON, _PAGE)
@@ -137,7 +137,9 @@ def evaluate(
     maillard evaluate decisions.parquet --target 'rule:device=phone->blue,else->red' --by device
 
     A rule chooses an arm by the context: the first clause decides whose conditions (KEY=VALUE, KEY<NUMBER,
-    KEY>=NUMBER, joined by &) all hold. frozen:STATE is the log's own policy as it was at that state.
+    KEY>=NUMBER, joined by &) all hold; `maillard learn-rule --kind linear` writes linear:{...}. logged is the
+    logging policy itself, and frozen:STATE is the policy as it was at that state. If the arms differ at every
+    decision, rank:1 is the action that was listed first.
 
     Exit status: 0 if every target has an estimate (with --by in every segment), 3 if all estimators were
     refused for some target, 2 if the query or the log is invalid. --json prints {"reports": [...]} in the
@@ -198,6 +200,7 @@ def compare(
     \b
     maillard compare decisions.db arm:blue arm:red
     maillard compare decisions.parquet 'rule:device=phone->blue,else->red' arm:red --by country
+    maillard compare news.db logged rank:1
 
     Exit status: 0 if there is an estimate, 3 if all estimators were refused, 2 if the query or the log is
     invalid. --json prints an object with the "estimates" of the difference, "refusals", and the reports
@@ -227,7 +230,11 @@ def compare(
     "--key", "A key of the context that the rule may use; may be repeated. Default: all keys, at most 8.",
     dest="keys", multiple=True, metavar="KEY",
 )  # fmt: skip
-@option("--depth", "Conditions that a rule may combine: 0, 1 or 2.", default=2)
+@option(
+    "--kind", "tree: conditions on the keys; linear: the arm with the largest linear score.",
+    type=click.Choice(["tree", "linear"]), default="tree",
+)  # fmt: skip
+@option("--depth", "Conditions that a tree may combine: 0, 1 or 2.", default=2)
 @option(
     "--split",
     "Learn from the first decisions (order), or from some of the units (unit). Default: unit if they repeat.",
@@ -239,13 +246,16 @@ def compare(
 def learn_rule(*, log: tuple[str, ...], tail: str | None, as_json: bool, **settings: Any) -> None:
     """Learn a rule that chooses an arm by the context, and evaluate it on decisions that were not used.
 
-    The rule is the best tree with one condition and one more on either side. It is learned from a part of
-    LOG, and its value is estimated from the other part, also minus that of the best single arm.
+    The rule is the best tree with one condition and one more on either side, or with --kind linear the arm
+    with the largest linear score. It is learned from a part of LOG, and its value is estimated from the other
+    part, also minus that of the best single arm. The rule is a target of `maillard evaluate`.
 
     \b
     maillard learn-rule decisions.parquet --key device --key age
+    maillard learn-rule decisions.parquet --key device --key age --kind linear
 
-    Exit status: as for `maillard evaluate`. --json prints an object with "rule", "report" and "comparison".
+    Exit status: as for `maillard evaluate`. --json prints an object with "rule", "description", "report" and
+    "comparison".
     """  # noqa: D301  # click requires this character
     with requires_extra("learn-rule", "evaluation"):
         from maillard.evaluation import learn_rule as run

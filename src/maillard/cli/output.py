@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -106,7 +107,10 @@ def _print_segment_notes(console: Console, every: Sequence[tuple[str, int | None
 def print_rule(found: LearnedRule) -> None:
     """Print a learned rule, its value and how much better it is than the best arm."""
     console = Console(highlight=False)
-    _print_title(console, found.rule)
+    title, *lines = found.description.splitlines()
+    _print_title(console, title)
+    for line in lines:
+        _print_indented(console, printable(line.strip()))
     first, second = found.rows
     _print_indented(
         console, f"learned from {first:,} decisions, evaluated on {second:,} others; split {found.split}"
@@ -119,6 +123,9 @@ def print_rule(found: LearnedRule) -> None:
     if found.comparison is not None:
         table.add_row(f"minus arm:{printable(found.best_arm)}", *_segment_cells(found.comparison))
     _print_indented(console, table)
+    if lines:
+        console.print()
+        console.print(Text(f"--target {shlex.quote(printable(found.rule))}"), soft_wrap=True)
     results: list[Any] = [found.report, *([] if found.comparison is None else [found.comparison])]
     _print_segment_notes(console, [(each.target, None, each) for each in results])
     console.print()

@@ -15,11 +15,12 @@ from maillard.decisions.contexts import Contexts
 from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE
 from maillard.decisions.encoded_contexts import rows_for_all_arms
 from maillard.decisions.row_numbers import NumberedRow
-from maillard.errors import CannotAnswer, InvalidValue
+from maillard.errors import InvalidValue
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from maillard.decisions.action_columns import Actions
     from maillard.decisions.log import DecisionLog
     from maillard.decisions.stores.contract import Row
 
@@ -71,6 +72,8 @@ class Columns:
     "The version of the features that contexts were encoded with; None without contexts."
     predictions: Floats | None = None
     "The reward that a model predicts for each arm, n x K, from earlier rows only; None without a model."
+    actions: Actions | None = None
+    "The actions of each decision, if the arms differ at every decision; an arm's index is then its rank."
 
     def __len__(self) -> int:
         return self.arm.size
@@ -96,11 +99,12 @@ class Columns:
         if mask.all():
             return self
         values = {each.name: getattr(self, each.name) for each in fields(self)}
-        contexts = values.pop("contexts")
+        parts: Any = {name: values.pop(name) for name in ("contexts", "actions")}
         chosen: Any = {
             name: None if value is None else select_rows(value, mask) for name, value in values.items()
         }
-        return Columns(**chosen, contexts=None if contexts is None else contexts.filter(mask))
+        more: Any = {name: None if each is None else each.filter(mask) for name, each in parts.items()}
+        return Columns(**chosen, **more)
 
     def check(self, source: str) -> Columns:
         """Return self, or raise an error that names the first invalid row."""
@@ -154,11 +158,6 @@ def columns_of(log: DecisionLog, rows: Iterable[Row]) -> Iterator[Columns]:
     max_rows = max(1, min(MAX_BATCH_ROWS, MAX_BATCH_VALUES // max(len(place), 1)))
     remaining, done = iter(rows), 0
     while batch := list(islice(remaining, max_rows)):
-        if not place:
-            raise CannotAnswer(
-                f"{log.source}: the arms differ at every decision (actions=...), and such logs cannot be "
-                "evaluated yet. `verify` checks them, and an export has the probabilities of all actions"
-            )
         yield _columns_of_batch(log, batch, place, done)
         done += len(batch)
 
@@ -176,35 +175,43 @@ def _columns_of_batch(log: DecisionLog, rows: Sequence[Row], place: dict[str, in
             raise InvalidValue(where, list(d.eligible), "arms of the experiment") from None
         logs[i, places] = d.log_probabilities
         eligible[i, places] = True
+    unknown = np.isnan(logs).any(axis=1).all()
+    return Columns(
+        arm=np.fromiter((place[d.arm] for d in decisions), np.int64, n),
+        log_probabilities=None if unknown else np.asfortranarray(logs),
+        eligible=None if eligible.all() else np.asfortranarray(eligible),
+        **fields_of_rows(log, rows, done),
+        **contexts_of_rows(log, rows),
+    ).check(log.source)
+
+
+def fields_of_rows(log: DecisionLog, rows: Sequence[Row], done: int) -> dict[str, Any]:
+    """The fields of `Columns` that do not depend on the arms or the context; `done` rows came before."""
+    decisions, n = [row.decision for row in rows], len(rows)
     rewards = [log.reward_of(row) for row in rows]
     units = [d.unit for d in decisions]
     steps = [row.step for row in rows if isinstance(row, NumberedRow) and row.step is not None]
-    unknown = np.isnan(logs).any(axis=1).all()
 
     def whole(values: Iterable[int]) -> Integers:
         return np.fromiter(values, np.int64, n)
 
-    return Columns(
-        row=np.arange(done + 1, done + n + 1),
-        arm=whole(place[d.arm] for d in decisions),
-        reward=np.array([math.nan if each is None else each for each in rewards]),
-        log_probability=np.array([d.log_probability for d in decisions]),
-        log_probabilities=None if unknown else np.asfortranarray(logs),
-        eligible=None if eligible.all() else np.asfortranarray(eligible),
-        position=whole(d.position for d in decisions),
-        epoch=whole(d.epoch for d in decisions),
-        state=whole(d.state for d in decisions),
-        time=whole(d.time for d in decisions),
-        unit=np.array(units, dtype=np.object_) if any(unit is not None for unit in units) else None,
-        closed=np.array([log.is_closed(d) for d in decisions]),
-        repeated=np.array([d.origin is not None for d in decisions]),
-        late_reward=_late_rewards(log, rows),
-        step=np.array(steps, np.int64) if len(steps) == n else None,
-        **_contexts_of(log, rows),
-    ).check(log.source)
+    return {
+        "row": np.arange(done + 1, done + n + 1),
+        "reward": np.array([math.nan if each is None else each for each in rewards]),
+        "log_probability": np.array([d.log_probability for d in decisions]),
+        "position": whole(d.position for d in decisions),
+        "epoch": whole(d.epoch for d in decisions),
+        "state": whole(d.state for d in decisions),
+        "time": whole(d.time for d in decisions),
+        "unit": np.array(units, dtype=np.object_) if any(unit is not None for unit in units) else None,
+        "closed": np.array([log.is_closed(d) for d in decisions]),
+        "repeated": np.array([d.origin is not None for d in decisions]),
+        "late_reward": _late_rewards(log, rows),
+        "step": np.array(steps, np.int64) if len(steps) == n else None,
+    }
 
 
-def _contexts_of(log: DecisionLog, rows: Sequence[Row]) -> dict[str, Any]:
+def contexts_of_rows(log: DecisionLog, rows: Sequence[Row]) -> dict[str, Any]:
     """The contexts of decisions as fields of `Columns`; empty if no decision has one."""
     decisions = [row.decision for row in rows]
     texts = [
@@ -214,17 +221,25 @@ def _contexts_of(log: DecisionLog, rows: Sequence[Row]) -> dict[str, Any]:
         Contexts.of_texts(texts, where=f"{log.source}: context") if any(texts) else None,
         [d.encoded for d in decisions],
         [d.feature_version for d in decisions],
+        by_rank=log.has_actions,
     )
 
 
 def context_fields(
-    contexts: Contexts | None, encoded: Sequence[bytes | None], versions: Sequence[int]
+    contexts: Contexts | None,
+    encoded: Sequence[bytes | None],
+    versions: Sequence[int],
+    *,
+    by_rank: bool = False,
 ) -> dict[str, Any]:
-    """The fields of `Columns` for these contexts and what they were encoded as."""
+    """The fields of `Columns` for these contexts and what they were encoded as.
+
+    `by_rank`: whether each arm has its own row, because the arms differ at every decision.
+    """
     if not any(encoded):
         return {"contexts": contexts}
     contexts = Contexts.of_texts([None] * len(encoded)) if contexts is None else contexts
-    contexts.rows = rows_for_all_arms(encoded)
+    contexts.rows = None if by_rank else rows_for_all_arms(encoded)
     data = np.empty(len(encoded), np.object_)
     data[:] = encoded
     return {"contexts": contexts, "encoded": data, "feature_version": np.array(versions, np.int64)}

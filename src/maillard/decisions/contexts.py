@@ -135,7 +135,7 @@ class Contexts:
     def _from_texts(self, key: str) -> ContextColumn:
         if self._texts is None:
             return ContextColumn((None,), np.zeros(self.size, np.int64))
-        made = _distinct([each.get(key) for each in self._decode()])
+        made = column_of_values([each.get(key) for each in self._decode()])
         return ContextColumn(made.values, made.codes[self._texts.codes])
 
     def distinct(self, keys: Sequence[str] | None = None) -> tuple[list[dict[str, Value]], Integers]:
@@ -243,7 +243,8 @@ def combined_codes(columns: Iterable[ContextColumn], size: int) -> Integers:
     return codes
 
 
-def _distinct(values: Iterable[Value]) -> ContextColumn:
+def column_of_values(values: Iterable[Value]) -> ContextColumn:
+    """Return the values of all rows as a column."""
     # 1, 1.0 and True are equal in Python, but only the first two are the same value of a context.
     place: dict[tuple[bool, Value], int] = {}
     codes = [place.setdefault((isinstance(value, bool), value), len(place)) for value in values]

@@ -22,7 +22,7 @@ from maillard.decisions.selection import Names, Numbers, Selection, Time, select
 from maillard.decisions.state import State, replay
 from maillard.decisions.stores.contract import Parked, Row, Transaction
 from maillard.decisions.timestamps import system_clock
-from maillard.errors import InvalidLog, InvalidValue, MaillardError, UnknownName
+from maillard.errors import CannotAnswer, InvalidLog, InvalidValue, MaillardError, UnknownName
 
 # The errors that a malformed event or row may cause, besides those of this package.
 MALFORMED = (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError, RecursionError)
@@ -62,6 +62,8 @@ class DecisionLog:
         "The number of rows, if it is known without reading them."
         self.has_windows = False
         "Whether a foreign log tells which reward windows had closed."
+        self.lists_actions = False
+        "Whether a foreign log has the actions of each decision with their attributes."
         self.arms_unordered = False
         "Whether the arms are in order of first appearance, for lack of a declared order."
         self.selection = Selection()
@@ -99,8 +101,24 @@ class DecisionLog:
 
     def columns(self) -> Iterator[Columns]:
         """Yield the decisions as arrays, in batches of some thousand rows."""
+        if self.has_actions:
+            raise CannotAnswer(
+                f"{self.source}: the arms differ at every decision (actions=...). `evaluate` and `compare` "
+                "accept such logs, `verify` checks them, and an export has the probabilities of all actions"
+            )
+        yield from self._columns(columns_of)
+
+    def action_columns(self) -> Iterator[Columns]:
+        """Yield the decisions as arrays if the arms differ at every decision; an arm's index is its rank."""
+        from maillard.decisions.action_columns import action_columns_of
+
+        yield from self._columns(action_columns_of)
+
+    def _columns(
+        self, convert: Callable[[DecisionLog, Iterable[Row]], Iterator[Columns]]
+    ) -> Iterator[Columns]:
         if not self.column_parts:
-            yield from columns_of(self, self.rows())
+            yield from convert(self, self.rows())
             return
         read, last = 0, -1
         for batch in itertools.chain.from_iterable(part() for part in self.column_parts):
@@ -258,6 +276,11 @@ class DecisionLog:
     def uses_contexts(self) -> bool:
         """Whether distributions depend on features or segments."""
         return any(each.context is not None for each in self.configurations)
+
+    @property
+    def has_actions(self) -> bool:
+        """Whether the arms differ at every decision."""
+        return self.lists_actions or any(each.dynamic for each in self.configurations)
 
     @property
     def sticky(self) -> bool:

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from maillard.evaluation.evaluation_log import EvaluationLog
     from maillard.evaluation.query import Settings
 
-AnyTarget: TypeAlias = "str | Policy | Target | Callable[[dict[str, Any]], Any]"
+AnyTarget: TypeAlias = "str | Policy | Target | Callable[..., Any]"
 _MAX_NAME_LENGTH = 160
-_FROZEN = "frozen:"
+_FROZEN, _LOGGED = "frozen:", "logged"
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +110,13 @@ class Target:
 
 def bind_to_log(target: AnyTarget, log: EvaluationLog, settings: Settings) -> Target:
     """The target over the arms of a log, with its first position and the reward model."""
+    if log.action_names is not None:
+        from maillard.evaluation.action_targets import bind_to_actions
+
+        if settings.reward_model is not None:
+            allowed = "None, because the arms differ at every decision; give features= instead"
+            raise InvalidValue("reward_model", settings.reward_model, allowed)
+        return bind_to_actions(target, log)
     bound = _bind_to_rows(target, log)
     if bound is not None:
         return replace(bound, reward_model=_reward_model(settings.reward_model, bound, log.arms))
@@ -127,25 +134,43 @@ def bind_to_log(target: AnyTarget, log: EvaluationLog, settings: Settings) -> Ta
     )
 
 
-def _bind_to_rows(target: AnyTarget, log: EvaluationLog) -> Target | None:
+def _bind_to_rows(  # noqa: PLR0911  # one for each kind
+    target: AnyTarget, log: EvaluationLog
+) -> Target | None:
     """A target whose distribution depends on the row; None if it is another one."""
     from maillard.evaluation import contextual_targets as kinds
+    from maillard.evaluation import linear_rules
     from maillard.evaluation.rules import PREFIX
 
-    if isinstance(target, str) and target.strip().startswith(PREFIX):
-        made = kinds.RuleTarget.of(target, log.arms)
+    spec = target.strip() if isinstance(target, str) else ""
+    if spec.startswith(PREFIX):
+        made = kinds.RuleTarget.of(spec, log.arms)
         log.require_keys(made.rule.keys)
         return made
-    if isinstance(target, str) and target.startswith(_FROZEN):
-        number = target.removeprefix(_FROZEN)
-        if not (number.isascii() and number.isdecimal() and int(number) > 0):
-            raise InvalidValue("target", target, "the number of a state, as in frozen:12000")
-        return kinds.FrozenTarget.at_state(int(number), log)
+    if spec.startswith(linear_rules.PREFIX):
+        log.require_contexts()
+        return kinds.LinearRuleTarget.of(spec, log.arms)
+    if spec.startswith(_FROZEN):
+        return kinds.FrozenTarget.at_state(state_number(spec.removeprefix(_FROZEN)), log)
+    if spec == _LOGGED:
+        return kinds.LoggedTarget.of(log)
     if isinstance(target, kinds.ContextualTarget):
         return target
     if callable(target) and not isinstance(target, Policy | Target):
         return kinds.FunctionTarget.of(target, log)
     return None
+
+
+def shortened(name: str) -> str:
+    """The name of a target, as reports show it."""
+    return name if len(name) <= _MAX_NAME_LENGTH else name[: _MAX_NAME_LENGTH - 1] + "…"
+
+
+def state_number(text: str) -> int:
+    """The number of a state in a target such as frozen:12000."""
+    if not (text.isascii() and text.isdecimal() and int(text) > 0):
+        raise InvalidValue("target", _FROZEN + text, "the number of a state, as in frozen:12000")
+    return int(text)
 
 
 def _first_position(target: Target, log: EvaluationLog, given: int | None) -> int:
@@ -230,9 +255,7 @@ def bind(target: str | Policy | Target, arms: Sequence[str]) -> Target:
             raise InvalidValue(f"target {made.name}", matrix.shape[::-1], allowed)
         name = f"dist over {matrix.shape[1]} arms x {len(matrix)} positions"
         return Target(name, matrix / matrix.sum(axis=1, keepdims=True))
-    name = target if isinstance(target, str) else str(made)
-    if len(name) > _MAX_NAME_LENGTH:
-        name = name[: _MAX_NAME_LENGTH - 1] + "…"
+    name = shortened(target if isinstance(target, str) else str(made))
     return Target(name, _fixed_probabilities(bound, len(arms))[np.newaxis])
 
 
@@ -253,7 +276,7 @@ def _fixed_probabilities(target: Policy, arms: int) -> NDArray[np.float64]:
 def _not_fixed(spec: str) -> InvalidValue:
     allowed = (
         "a target that does not learn: an arm, uniform, a fixed distribution, a rule (rule:...), or the "
-        "policy of the log at one of its states (frozen:12000). "
+        "policy of the log in each row (logged) or at one of its states (frozen:12000). "
         f"For the learning curve of a policy use maillard.replay(log, {spec!r}), "
         f"or maillard replay LOG --policy {spec}"
     )

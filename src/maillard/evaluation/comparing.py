@@ -164,7 +164,7 @@ def compare(
         raise InvalidValue("interval", settings.interval, "'normal', the only interval that compare supports")
     names = _checked_names(estimators)
     with open_log(log, settings, keys_of((a, b), settings)) as opened:
-        pairs = max(1, math.comb(len(opened.arms), 2)) if _are_arms(a, b) else 1
+        pairs = max(1, math.comb(opened.arm_count, 2)) if _are_arms(a, b) else 1
         if estimators is None:
             names = default_names(opened)
         whole = compare_with_bounds(opened, (a, b), names, settings.for_comparisons(pairs), penalty)

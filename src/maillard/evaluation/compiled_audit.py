@@ -26,7 +26,7 @@ def add_columns(audit: PipelineAudit, columns: Columns, log: EvaluationLog) -> N
         audit.add_numbers(columns)
     else:
         audit.add_columns(columns, foreign=log.foreign)
-    if columns.contexts is not None:
+    if columns.contexts is not None or columns.actions is not None:
         # Rewards and probabilities both depend on the visitor, so they are correlated in a correct log.
         audit.late = np.zeros_like(audit.late)
 

@@ -27,13 +27,18 @@ def encoder_of(log: EvaluationLog, features: Features | Sequence[str] | None) ->
     """A function that encodes contexts as rows, and the number of its columns."""
     first = log._first_columns.contexts
     assert first is not None
-    if isinstance(features, Features):
-        return partial(_declared, features), features.dimension
     if features is None and first.rows is not None:
         return partial(_encoded, first.rows.shape[1]), first.rows.shape[1] + 1
+    if features is not None and not isinstance(features, Features):
+        log.require_keys(tuple(features))
+    return encoder_for(first, features)
+
+
+def encoder_for(first: Contexts, features: Features | Sequence[str] | None) -> tuple[Encoder, int]:
+    """The same for declared features, or for keys, by default those of the first contexts."""
+    if isinstance(features, Features):
+        return partial(_declared, features), features.dimension
     keys = tuple(first.keys[:_MAX_KEYS]) if features is None else tuple(features)
-    if features is not None:
-        log.require_keys(keys)
     return _Categories(keys).encode, 1 + len(keys) * (_MAX_LEVELS + 1)
 
 

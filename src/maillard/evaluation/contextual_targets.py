@@ -19,7 +19,8 @@ from maillard.decisions.contexts import Contexts, context_key
 from maillard.decisions.encoded_contexts import decode, encode, has_row_of_each_arm
 from maillard.decisions.state import State
 from maillard.errors import CannotAnswer, InvalidValue, UnknownName
-from maillard.evaluation.bound_targets import Target
+from maillard.evaluation.bound_targets import Target, shortened
+from maillard.evaluation.linear_rules import LinearRule
 from maillard.evaluation.rules import Rule
 from maillard.features import Features
 from maillard.linear_tally import LinearTally
@@ -79,6 +80,51 @@ class RuleTarget(ContextualTarget):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class LinearRuleTarget(ContextualTarget):
+    """A linear rule over the arms of a log."""
+
+    rule: LinearRule
+
+    @classmethod
+    def of(cls, spec: str, arms: Sequence[str]) -> LinearRuleTarget:
+        """The target of a spec; linear_rules.py describes it."""
+        rule = LinearRule.read(spec)
+        return cls(shortened(str(rule)), rule.probabilities(arms), rule=rule)
+
+    def rows_of(self, columns: Columns, source: str) -> tuple[Floats, Ints]:
+        return self.probabilities, self.rule.places(contexts_of(columns, source))
+
+    def describe(self, place: int) -> str:
+        return f"contexts in which {self.rule.arms[place]!r} has the largest score"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LoggedTarget(ContextualTarget):
+    """The logging policy itself, with the probabilities that it had in each row: what was earned."""
+
+    @classmethod
+    def of(cls, log: EvaluationLog) -> LoggedTarget:
+        """The target; an error if the log has only the probabilities of chosen arms."""
+        if not log.has_all_probabilities:
+            raise CannotAnswer(
+                f"{log.source}: target logged needs the probability of every arm, and the log has only those "
+                "of the chosen arms. What the logging policy earned is the mean reward of the log"
+            )
+        return cls("logged", np.eye(len(log.arms)))
+
+    @property
+    def summarises(self) -> bool:
+        return True
+
+    def rows_of(self, columns: Columns, source: str) -> tuple[Floats, Ints]:
+        p = columns.probabilities
+        if p is None:
+            raise CannotAnswer(f"{source}: some rows have only the probability of the chosen arm")
+        # Other programs write few digits.
+        return p / p.sum(axis=1, keepdims=True), np.arange(len(columns))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class FunctionTarget(ContextualTarget):
     """What a function of the context returned for each distinct context of a log."""
 
@@ -96,7 +142,7 @@ class FunctionTarget(ContextualTarget):
             for code in np.unique(codes).tolist():
                 key = context_key(contexts[code])
                 if key not in places:
-                    found = _distribution(function(dict(contexts[code])), log.arms)
+                    found = distribution_of(function(dict(contexts[code])), log.arms)
                     places[key] = table.setdefault(found, len(table))
         name = getattr(function, "__name__", type(function).__name__)
         return cls(f"function {name}", np.array(list(table), np.float64), places=places)
@@ -109,7 +155,7 @@ class FunctionTarget(ContextualTarget):
         return self.probabilities, place[codes]
 
 
-def _distribution(returned: Any, arms: Sequence[str]) -> tuple[float, ...]:
+def distribution_of(returned: Any, arms: Sequence[str]) -> tuple[float, ...]:
     """What a function returned, as the probability of each arm."""
     given = {returned: 1.0} if isinstance(returned, str) else returned
     if not isinstance(given, Mapping):
@@ -177,10 +223,6 @@ class FrozenTarget(ContextualTarget):
         """The policy of a bandit's log as it was after event `number`."""
         state = log.state_at(number)
         more: dict[str, Any] = {"active": state.active, "after": number, "name": f"frozen:{number}"}
-        if state.dynamic:
-            raise CannotAnswer(
-                f"{log.source}: frozen:{number} is not available, because the arms differ at every decision"
-            )
         made = cls.of(state.policy, state.tally, state.arms, log.arms, **more)
         return made if state.context is None else FrozenState(**vars(made), state=state)
 
@@ -251,12 +293,7 @@ class FrozenState(FrozenTarget):
         versions = columns.feature_version
         if columns.encoded is None or versions is None:
             raise CannotAnswer(f"{source}: {self.name} needs the encoded contexts of later decisions")
-        other = (columns.state >= self.after) & (versions != self.state.feature_version)
-        if other.any():
-            raise CannotAnswer(
-                f"{source}: the features changed after state {self.after:,}: row "
-                f"{columns.row[other.argmax()]:,} was encoded in another way. Name a later state."
-            )
+        check_features(columns, self.after, self.state, source)
         shape = len(columns), self.probabilities.shape[1]
         eligible = np.ones(shape, np.bool_) if columns.eligible is None else columns.eligible
         able = np.zeros(shape, np.bool_)
@@ -288,6 +325,17 @@ class FrozenState(FrozenTarget):
             if len(self._cache) < _MAX_CACHED:
                 self._cache[key] = found
         return found
+
+
+def check_features(columns: Columns, after: int, state: State, source: str) -> None:
+    """Raise an error if rows from state `after` on were encoded with other features than those of `state`."""
+    assert columns.feature_version is not None
+    other = (columns.state >= after) & (columns.feature_version != state.feature_version)
+    if other.any():
+        raise CannotAnswer(
+            f"{source}: the features changed after state {after:,}: row "
+            f"{columns.row[other.argmax()]:,} was encoded in another way. Name a later state."
+        )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

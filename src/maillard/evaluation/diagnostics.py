@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from maillard.evaluation.log_sums import LogSums
 
 _MIN_LATE, _MAX_LATE_CHANGE = 5, 0.1  # late rewards of an arm, and how much of its mean they may change
+ALL_ACTIONS = "all actions"
 MIN_POWER, MAX_POWER = -10, 30  # powers of two between which weights are counted
 
 
@@ -204,9 +205,12 @@ class LateRewards:
         return self.count >= _MIN_LATE and self.change > _MAX_LATE_CHANGE * abs(self.mean)
 
 
-def _late_rewards(sums: Floats | None, arms: Sequence[str]) -> dict[str, LateRewards]:
+def _late_rewards(sums: Floats | None, log: EvaluationLog) -> dict[str, LateRewards]:
     if sums is None or not sums[:, 2].any():
         return {}
+    arms: Sequence[str] = log.arms
+    if log.action_names is not None:  # a rank is no arm whose mean could be compared
+        sums, arms = sums.sum(axis=0, keepdims=True), [ALL_ACTIONS]
     return {
         arm: LateRewards(count=int(late), mean=total / rows, mean_with_late=with_late / rows)
         for arm, (rows, total, late, with_late) in zip(arms, sums.tolist(), strict=True)
@@ -312,7 +316,7 @@ class Diagnostics:
             adaptive=(not sums.constant) if adaptive is None else adaptive,
             design_effect=effect,
             filled=sums.filled / max(sums.rows, 1),
-            late=_late_rewards(sums.late, log.arms),
+            late=_late_rewards(sums.late, log),
             constancy=None
             if found.terms is None
             else constancy_test(found.terms, log.center, over_arms, effect or 1.0),

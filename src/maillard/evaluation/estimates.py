@@ -44,6 +44,10 @@ NOT_FOR_CONTEXTS = (
     "decisions have contexts, so the visitors who saw an arm may differ from the others. Use an estimator "
     "that weights rows, such as snips, aipw or cs-dr"
 )
+NOT_FOR_ACTIONS = (
+    "the arms differ at every decision, and it needs arms that all decisions share. Use an estimator that "
+    "weights rows, such as snips, aipw or cs-dr"
+)
 _OVERFLOW = "rewards or weights are too large to be squared, or all weights are 0"
 
 
@@ -318,6 +322,8 @@ def refusal_of_estimator(  # noqa: PLR0911, PLR0912  # one for each reason
 ) -> str | None:
     """Why this estimator cannot answer, although others may; or None."""
     d, first, chosen_level = evidence.diagnostics, estimators[0], len(estimators) > 1
+    if evidence.log.action_names is not None and not (first.for_contexts and first.for_actions):
+        return NOT_FOR_ACTIONS
     if why := first.refusal(evidence):
         return why
     if evidence.log.contextual and not first.for_contexts:

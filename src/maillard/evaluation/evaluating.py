@@ -81,8 +81,10 @@ def evaluate(
     `log` is anything that `read_log` opens, or a log of `simulate_log`. `target` does not learn: it is an
     arm, a fixed distribution, `uniform`, or a spec of one of these; a rule, as in
     "rule:device=phone->blue,else->red"; a function of the context that returns an arm, or a mapping of arms
-    to probabilities; or "frozen:12000", the log's own policy as it was at state 12,000. Use `replay` for a
-    policy that learns. `estimators` are names, optionally with a level, as in "clipped-ips:5".
+    to probabilities; "logged", the logging policy itself; or "frozen:12000", the log's own policy as it was
+    at state 12,000. If the arms differ at every decision, a function also gets the actions, and "rank:1" is
+    the action that was listed first. Use `replay` for a policy that learns. `estimators` are names,
+    optionally with a level, as in "clipped-ips:5".
 
     With `by`, a key of the context or several, the result is a mapping of segments to reports, whose
     intervals are valid together. Its attribute `whole` is the report for the whole log.

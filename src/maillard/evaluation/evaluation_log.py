@@ -16,6 +16,7 @@ import numpy as np
 from maillard import problems
 from maillard.array_types import Floats
 from maillard.decisions import read_log
+from maillard.decisions.action_columns import widened
 from maillard.decisions.columns import MAX_BATCH_ROWS, Columns
 from maillard.decisions.timestamps import from_microseconds
 from maillard.errors import CannotAnswer, InvalidValue, MaillardError, UnknownName
@@ -30,11 +31,12 @@ from maillard.evaluation.promised_floors import min_probabilities, promised_deca
 from maillard.simulation import Log
 
 if TYPE_CHECKING:
+    from maillard.decisions.log import DecisionLog
     from maillard.decisions.state import State
     from maillard.evaluation.query import Settings
 
 _SHARED_WITH_DECISION_LOG = (
-    "source", "experiment", "arms", "foreign", "requires_closed_windows", "arms_unordered", "sticky",
+    "source", "experiment", "foreign", "requires_closed_windows", "arms_unordered", "sticky",
     "active",
 )  # fmt: skip
 _MAX_MEMORY = 1 << 28  # bytes of a log kept in memory; a longer one goes to a temporary file
@@ -79,6 +81,14 @@ class EvaluationLog:
     "The segment whose decisions these are, as text; empty for all decisions."
     predicts: bool = False
     "Whether the rows have predicted rewards, from a model that is fitted on earlier rows."
+    action_names: frozenset[str] | None = None
+    """The names of all actions, if the arms differ at every decision; `arms` are then ranks, the order in
+    which the caller listed the actions. None otherwise."""
+
+    @property
+    def arm_count(self) -> int:
+        """The number of arms that a reader may compare."""
+        return len(self.arms if self.action_names is None else self.action_names)
 
     @property
     def reward_bounds(self) -> tuple[float, float]:
@@ -100,8 +110,9 @@ class EvaluationLog:
 
     @cached_property
     def contextual(self) -> bool:
-        """Whether decisions have contexts, so that their probabilities may depend on the visitor."""
-        return bool(self.size) and self._first_columns.contexts is not None
+        """Whether decisions have contexts or actions, so that probabilities may depend on the visitor."""
+        first = self._first_columns if self.size else None
+        return first is not None and (first.contexts is not None or first.actions is not None)
 
     def require_contexts(self) -> None:
         """Raise an error if no decision has a context."""
@@ -206,20 +217,26 @@ def open_log(log: Any, settings: Settings, keys: Sequence[str] = ()) -> Iterator
         if settings.on_rows is not None:
             opened.on_rows = settings.on_rows
         opened.check_rows()
-        parts, size, columns = opened.column_parts, opened.row_count, opened.columns
-        if not parts or size is None:
+        parts, size, columns, arms = opened.column_parts, opened.row_count, opened.columns, opened.arms
+        names: frozenset[str] | None = None
+        if opened.has_actions or not parts or size is None:
             file = closing.enter_context(tempfile.SpooledTemporaryFile(max_size=_MAX_MEMORY))
-            size, columns = store_columns(columns(), file), partial(stored_columns, file)
+            if opened.has_actions:
+                size, columns, arms, names = _store_actions(opened, file)
+            else:
+                size, columns = store_columns(columns(), file), partial(stored_columns, file)
             parts = (columns,)
         made = EvaluationLog(
             **{name: getattr(opened, name) for name in _SHARED_WITH_DECISION_LOG},
+            arms=arms,
+            action_names=names,
             parts=parts,
             size=size,
             columns=columns,
             reward_range=None if opened.reward is None else opened.reward.range,
             window=None if opened.reward is None else opened.reward.window,
             pruned_before=None if opened.pruned is None else from_microseconds(opened.pruned.before),
-            floor_probabilities=promised_probabilities(opened.policies.values(), opened.arms),
+            floor_probabilities=promised_probabilities(opened.policies.values(), arms),
             floor_decay=promised_decay(opened.policies.values()),
             rebuild=None if whole.foreign else whole.state_at,
         )
@@ -300,8 +317,34 @@ def store_columns(columns: Iterable[Columns], file: IO[bytes]) -> int:
     return rows
 
 
+def _store_actions(
+    log: DecisionLog, file: IO[bytes]
+) -> tuple[int, Callable[[], Iterator[Columns]], tuple[str, ...], frozenset[str]]:
+    """Keep the columns of a log whose arms differ at every decision.
+
+    Returns the number of rows, how to read them, the ranks, and the names of all actions.
+    """
+    names: set[str] = set()
+    width = 0
+
+    def read() -> Iterator[Columns]:
+        nonlocal width
+        for columns in log.action_columns():
+            assert columns.actions is not None
+            names.update(columns.actions.names)
+            width = max(width, int(columns.actions.sizes.max()))
+            yield columns
+
+    def reread() -> Iterator[Columns]:
+        for columns in stored_columns(file):
+            yield from widened(columns, width)
+
+    size = store_columns(read(), file)
+    return size, reread, tuple(f"rank {rank}" for rank in range(1, width + 1)), frozenset(names)
+
+
 def stored_columns(file: IO[bytes]) -> Iterator[Columns]:
-    """The columns that `_store` wrote. Several passes may take turns."""
+    """The columns that `store_columns` wrote. Several passes may take turns."""
     place = 0
     while True:
         file.seek(place)

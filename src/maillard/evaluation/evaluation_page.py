@@ -140,7 +140,7 @@ def _sections(given: Report | Comparison) -> list[ResultSection]:
 def _describe_target(report: Report) -> str:
     """What a target chooses, in words."""
     targets, arms = report.evidence.target.probabilities, report.evidence.log.arms
-    if len(targets) > 1:
+    if len(targets) > 1 or report.evidence.log.action_names is not None:
         return report.target
     probabilities = targets[0]
     if (probabilities == probabilities[0]).all() and len(arms) > 1:

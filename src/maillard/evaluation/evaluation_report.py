@@ -6,13 +6,14 @@ import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from maillard.decisions.outcomes import MAX_DESIGN_EFFECT
 from maillard.errors import UnknownName
-from maillard.evaluation.diagnostics import Diagnostics, LateRewards, share_text
+from maillard.evaluation.diagnostics import ALL_ACTIONS, Diagnostics, LateRewards, share_text
 from maillard.evaluation.estimators import all_estimators
 from maillard.evaluation.estimators.estimator import Estimator
 
@@ -251,7 +252,8 @@ class Report(Estimates):
                 f"({late[then].mean_with_late:.4g}, and {now!r} {late[now].mean_with_late:.4g}) "
                 f"instead of {now!r}: the window is too short"
             ]
-        chosen = [arm for arm, each in zip(self.evidence.log.arms, target.chosen_arms, strict=True) if each]
+        arms = self.evidence.log.arms
+        chosen = [*compress(arms, target.chosen_arms.tolist()), ALL_ACTIONS]
         changed = [arm for arm in chosen if arm in late and late[arm].matter]
         if not changed:
             return []

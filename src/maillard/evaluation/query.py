@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 import numpy as np
 
 from maillard.errors import InvalidValue, UnknownName
+from maillard.evaluation import linear_rules, rules
 from maillard.evaluation.bound_targets import AnyTarget, Target, bind_to_log
 from maillard.evaluation.estimators import all_estimators, parse
 from maillard.evaluation.estimators.estimator import Estimator
-from maillard.evaluation.rules import PREFIX, Rule
+from maillard.evaluation.linear_rules import LinearRule
+from maillard.evaluation.rules import Rule
 from maillard.features import Features
 
 if TYPE_CHECKING:
@@ -189,6 +191,12 @@ class Settings:
         return given | {"epoch": None} if self.epoch == "all" else given
 
 
+_KEYS_OF: Mapping[str, Callable[[str], Rule | LinearRule]] = {
+    rules.PREFIX: Rule.read,
+    linear_rules.PREFIX: LinearRule.read,
+}
+
+
 def keys_of(targets: Iterable[AnyTarget], settings: Settings) -> list[str]:
     """The keys of the context that a query uses: those of rules, segments and features."""
     keys = [*(settings.by or ())]
@@ -197,8 +205,9 @@ def keys_of(targets: Iterable[AnyTarget], settings: Settings) -> list[str]:
     else:
         keys += settings.features or ()
     for target in targets:
-        if isinstance(target, str) and target.strip().startswith(PREFIX):
-            keys += Rule.read(target).keys
+        for prefix, read in _KEYS_OF.items() if isinstance(target, str) else ():
+            if str(target).strip().startswith(prefix):
+                keys += read(str(target)).keys
     return list(dict.fromkeys(keys))
 
 

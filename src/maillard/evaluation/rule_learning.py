@@ -7,37 +7,42 @@ Each row of the first part has a doubly robust score for every arm (Athey and Wa
 whose expectation is the mean reward of arm a for this visitor. The model q is fitted on earlier rows only,
 which takes the place of cross-fitting and stays valid on adaptive logs. The value of a rule is estimated by
 the mean score of the arms that it chooses. All trees of depth two are searched: a first condition, one more
-on either side, and the best arm in each of the four cells. The second part of the log was not used, so its
-report is valid for the rule that was found.
+on either side, and the best arm in each of the four cells. A linear rule chooses the arm with the largest
+ridge regression of its scores (linear_rules.py). The second part of the log was not used, so its report is
+valid for the rule that was found.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Unpack
+from functools import partial
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
-from maillard.array_types import Bools, Floats, Ints
+from maillard.array_types import Floats, Ints
 from maillard.decisions.columns import Columns
-from maillard.decisions.contexts import Contexts, value_text
+from maillard.decisions.contexts import Contexts
 from maillard.decisions.selection import Names
-from maillard.errors import CannotAnswer, InvalidValue
+from maillard.errors import CannotAnswer, InvalidValue, UnknownName
 from maillard.evaluation.comparing import Comparison, compare_with_bounds, default_names
 from maillard.evaluation.evaluating import run_with_bounds
 from maillard.evaluation.evaluation_log import EvaluationLog, open_log
 from maillard.evaluation.evaluation_report import Report
+from maillard.evaluation.linear_rules import LinearRule, best_linear, declared_features
 from maillard.evaluation.query import Options, Settings
 from maillard.evaluation.reward_models import with_predictions
-from maillard.evaluation.rules import Clause, Condition, Rule
+from maillard.evaluation.rules import Rule
 from maillard.evaluation.segments import split_log, summary
+from maillard.evaluation.tree_search import best_tree, candidate_conditions, holds_in
 from maillard.evaluation.unit_hashes import unit_hashes
 from maillard.evaluation.weighted_rows import rewarded_columns
+from maillard.features import Features
 from maillard.policies.targets import FixedArm
 
-_MAX_KEYS, _MAX_LEVELS, _MAX_THRESHOLDS = 8, 12, 12
+_MAX_KEYS = 8
 _HASH_STEPS = 10_000
 _MIN_ELIGIBLE = 0.9  # of the decisions, in which an arm of a rule must have been eligible
 
@@ -48,6 +53,8 @@ class LearnedRule:
 
     rule: str
     "The spec of the rule, which `evaluate` accepts."
+    description: str
+    "The rule in words; the same as the spec if that can be read."
     report: Report
     "The rule on the second part of the log."
     best_arm: str
@@ -66,7 +73,7 @@ class LearnedRule:
         gain = "the same as the best arm" if self.comparison is None else summary(self.comparison)
         return "\n".join(
             [
-                self.rule,
+                self.description,
                 f"  learned on {first:,} decisions, evaluated on {second:,} others ({self.split})",
                 f"  value           {summary(self.report)}",
                 f"  minus {f'arm:{self.best_arm}':9} {gain}",
@@ -79,6 +86,7 @@ class LearnedRule:
         """The result as values that JSON supports."""
         return {
             "rule": self.rule,
+            "description": self.description,
             "best_arm": self.best_arm,
             "split": self.split,
             "rows": list(self.rows),
@@ -92,6 +100,7 @@ def learn_rule(
     log: Any,
     keys: Names = None,
     *,
+    kind: str = "tree",
     depth: int = 2,
     split: str | None = None,
     fraction: float = 0.5,
@@ -100,31 +109,49 @@ def learn_rule(
     estimators: Sequence[str] | None = None,
     **options: Unpack[Options],
 ) -> LearnedRule:
-    """Learn the best rule of a tree of `depth` 0, 1 or 2 on a part of the log, and evaluate it on the rest.
+    """Learn a rule on a part of the log, and evaluate it on the rest.
 
-    `keys` are the keys of the context that the rule may use, by default those of the log (at most 8). Text
-    and flags are compared for equality, numbers with thresholds. Each cell of the tree has at least
-    `min_rows` decisions. `fraction` of the decisions are used to learn: the first ones (`split="order"`), or
-    those of units whose hash is small (`split="unit"`), so that no unit is in both parts. The default is
-    "unit" if units repeat, otherwise "order". The other options are those of `evaluate`.
+    The rule is the best tree of `depth` 0, 1 or 2, or with `kind="linear"` the arm with the largest linear
+    score. `keys` are the keys of the context that the rule may use, by default those of the log (at most 8).
+    A tree compares text and flags for equality, and numbers with thresholds; each cell has at least
+    `min_rows` decisions. A linear rule uses `features=Features(...)`, or for keys without declared features
+    the range of numbers and the values of text that at least `min_rows` decisions have.
+
+    `fraction` of the decisions are used to learn: the first ones (`split="order"`), or those of units whose
+    hash is small (`split="unit"`), so that no unit is in both parts. The default is "unit" if units repeat,
+    otherwise "order". The other options are those of `evaluate`.
     """
-    _check(depth, split, fraction, min_rows)
+    _check(kind, depth, split, fraction, min_rows)
     settings = Settings.of(confidence, {**options}).for_comparisons(1)
     names = _names(keys)
+    if kind == "linear" and isinstance(settings.features, Features):
+        if names:
+            raise InvalidValue("keys", names, "None, because the linear rule uses the declared features")
+        names = list(settings.features.inputs)
+    search = _SEARCHES[kind]
     with open_log(log, settings, names) as opened:
         opened.require_rows()
+        if opened.action_names is not None:
+            raise CannotAnswer(
+                f"{opened.source}: the arms differ at every decision, and rules are learned for arms that "
+                "all decisions share. A function of the context and the actions is a target of `evaluate`"
+            )
         chosen = names or list(_keys_of(opened))
         opened.require_keys(chosen)
         by_unit = split == "unit" or (split is None and _units_repeat(opened))
         with _parts(opened, fraction, by_unit=by_unit) as (first, second, how):
-            rule, arm, value = _learn(with_predictions(first, settings.features), chosen, depth, min_rows)
+            features = settings.features if isinstance(settings.features, Features) else None
+            wanted = Search(chosen, features, depth, min_rows)
+            part = with_predictions(first, settings.features)
+            rule, arm, value, constant = _learn(part, partial(search, wanted))
             report = run_with_bounds(second, [str(rule)], estimators, settings)[0]
             comparison = None
-            if len(rule.clauses) > 1:
+            if not constant:
                 pair = str(rule), FixedArm(arm)
                 comparison = compare_with_bounds(second, pair, default_names(second), settings, None)
             return LearnedRule(
                 rule=str(rule),
+                description=rule.describe(),
                 report=report,
                 best_arm=arm,
                 comparison=comparison,
@@ -134,7 +161,9 @@ def learn_rule(
             )
 
 
-def _check(depth: int, split: str | None, fraction: float, min_rows: int) -> None:
+def _check(kind: str, depth: int, split: str | None, fraction: float, min_rows: int) -> None:
+    if kind not in _SEARCHES:
+        raise UnknownName("kind of rule", kind, list(_SEARCHES))
     if depth not in (0, 1, 2):
         raise InvalidValue("depth", depth, "0, 1 or 2")
     if split not in (None, "order", "unit"):
@@ -193,8 +222,20 @@ def _parts(
         yield first, second, how
 
 
-def _learn(log: EvaluationLog, keys: Sequence[str], depth: int, min_rows: int) -> tuple[Rule, str, float]:
-    """The best rule, the best single arm, and the mean score of the rule."""
+class Search(NamedTuple):
+    """What a search for a rule may use."""
+
+    keys: Sequence[str]
+    features: Features | None
+    "The declared features; None if there are none."
+    depth: int
+    min_rows: int
+
+
+def _learn(
+    log: EvaluationLog, search: Callable[[Floats, Sequence[Contexts], Sequence[str]], Rule | LinearRule]
+) -> tuple[Rule | LinearRule, str, float, bool]:
+    """The rule, the best single arm, the mean score of the rule, and whether it always chooses that arm."""
     scores, kept, eligible = [], [], np.zeros(len(log.arms))
     for columns in log.columns():
         rewarded, _ = rewarded_columns(columns, log)
@@ -212,11 +253,29 @@ def _learn(log: EvaluationLog, keys: Sequence[str], depth: int, min_rows: int) -
     if not arms:
         raise CannotAnswer(f"{log.source}: no arm was eligible in most decisions")
     contexts = [each for each in kept if each is not None]
-    conditions = candidate_conditions(contexts, keys, min_rows) if depth else []
-    holds = np.vstack([_holds(each, conditions) for each in contexts])
-    rule = best_tree(gamma, holds, conditions, arms, depth=depth, min_rows=min_rows)
-    value = float(_rule_scores(rule, contexts, gamma, arms).mean())
-    return rule, arms[int(gamma.sum(axis=0).argmax())], value
+    rule, best = search(gamma, contexts, arms), int(gamma.sum(axis=0).argmax())
+    place = np.concatenate([rule.places(each) for each in contexts])
+    chosen = rule.probabilities(arms)[place]
+    value = float((chosen * gamma).sum(axis=1).mean())
+    return rule, arms[best], value, bool((chosen[:, best] == 1.0).all())
+
+
+def _search_trees(wanted: Search, gamma: Floats, contexts: Sequence[Contexts], arms: Sequence[str]) -> Rule:
+    """The best tree."""
+    conditions = candidate_conditions(contexts, wanted.keys, wanted.min_rows) if wanted.depth else []
+    holds = np.vstack([holds_in(each, conditions) for each in contexts])
+    return best_tree(gamma, holds, conditions, arms, depth=wanted.depth, min_rows=wanted.min_rows)
+
+
+def _search_linear(
+    wanted: Search, gamma: Floats, contexts: Sequence[Contexts], arms: Sequence[str]
+) -> LinearRule:
+    """The linear rule of the declared features, or of features for the keys."""
+    features = wanted.features or declared_features(contexts, wanted.keys, wanted.min_rows)
+    return best_linear(gamma, contexts, features, arms)
+
+
+_SEARCHES: Mapping[str, Callable[..., Rule | LinearRule]] = {"tree": _search_trees, "linear": _search_linear}
 
 
 def scores_of(columns: Columns) -> Floats:
@@ -228,124 +287,3 @@ def scores_of(columns: Columns) -> Floats:
     residual = (columns.reward - q[every, columns.arm]) * np.exp(-columns.log_probability)
     gamma[every, columns.arm] += residual
     return gamma
-
-
-def _rule_scores(rule: Rule, contexts: Sequence[Contexts], gamma: Floats, arms: Sequence[str]) -> Floats:
-    place = np.concatenate([rule.places(each) for each in contexts])
-    chosen = rule.probabilities(arms)[place]
-    scores: Floats = (chosen * gamma).sum(axis=1)
-    return scores
-
-
-def candidate_conditions(contexts: Sequence[Contexts], keys: Sequence[str], min_rows: int) -> list[Condition]:
-    """The conditions that a tree may use: the most common values of text, and quantiles of numbers."""
-    found: list[Condition] = []
-    for key in keys:
-        columns = [each.column(key) for each in contexts]
-        numbers = [column.numbers() for column in columns]
-        if all(each is not None for each in numbers):
-            found += _thresholds(key, np.concatenate([each for each in numbers if each is not None]))
-            continue
-        counts: dict[str, int] = {}
-        for column in columns:
-            each = np.bincount(column.codes, minlength=len(column.values)).tolist()
-            for value, count in zip(column.values, each, strict=True):
-                if (text := value_text(value)) is not None:
-                    counts[text] = counts.get(text, 0) + count
-        common = sorted(counts, key=lambda text: (-counts[text], text))[:_MAX_LEVELS]
-        found += [Condition(key, "=", text) for text in common if counts[text] >= min_rows]
-    return found
-
-
-def _thresholds(key: str, numbers: Floats) -> list[Condition]:
-    known = numbers[np.isfinite(numbers)]
-    if not known.size:
-        return []
-    values = np.unique(known)
-    if values.size > _MAX_THRESHOLDS + 1:
-        levels = np.arange(1, _MAX_THRESHOLDS + 1) / (_MAX_THRESHOLDS + 1)
-        values = np.unique(np.quantile(known, levels, method="nearest"))
-    else:
-        values = values[1:]
-    return [Condition(key, "<", value_text(value) or "") for value in values.tolist()]
-
-
-def _holds(contexts: Contexts, conditions: Sequence[Condition]) -> Bools:
-    """Whether each condition holds, n x S."""
-    every = [each.holds(contexts) for each in conditions]
-    return np.stack(every, axis=1) if every else np.zeros((len(contexts), 0), np.bool_)
-
-
-def best_tree(
-    gamma: Floats,
-    holds: Bools,
-    conditions: Sequence[Condition],
-    arms: Sequence[str],
-    *,
-    depth: int = 2,
-    min_rows: int = 1,
-) -> Rule:
-    """The tree with the largest sum of scores; the simplest of several."""
-    packed, place = np.unique(np.packbits(holds, axis=1), axis=0, return_inverse=True)
-    place = place.reshape(-1)
-    cells = len(packed)
-    # Rows in which the same conditions hold are added up first. The first condition always holds.
-    sums = np.stack([np.bincount(place, weights=each, minlength=cells) for each in gamma.T], axis=1)
-    sums = np.hstack([sums, np.bincount(place, minlength=cells)[:, np.newaxis]])
-    true = np.unpackbits(packed, axis=1, count=holds.shape[1]).astype(np.float64)
-    true = np.hstack([np.ones((cells, 1)), true])
-    both = np.stack([(true * each[:, np.newaxis]).T @ true for each in sums.T], axis=2)  # S x S x (K + 1)
-    one, total = both[0], both[0, 0]
-    every = list(range(true.shape[1]))
-    first, second = every[: 1 if depth == 0 else None], every[: 1 if depth < 2 else None]
-    best: tuple[float, tuple[int, int, int]] | None = None
-    for s in first:
-        inside, outside = one[s], total - one[s]
-        left = [_pair(both[s, t], inside - both[s, t], min_rows) for t in second]
-        right = [_pair(one[t] - both[s, t], outside - one[t] + both[s, t], min_rows) for t in second]
-        value = max(left) + max(right)
-        if best is None or value > best[0] + 1e-9 * max(1.0, abs(best[0])):
-            best = value, (s, second[int(np.argmax(left))], second[int(np.argmax(right))])
-    assert best is not None
-    s, t, u = best[1]
-    cells_of_tree = [
-        ((s, t), both[s, t]),
-        ((s,), one[s] - both[s, t]),
-        ((u,), one[u] - both[s, u]),
-        ((), total - one[s] - one[u] + both[s, u]),
-    ]
-    return _rule(cells_of_tree, conditions, arms)
-
-
-def _pair(one: Floats, other: Floats, min_rows: int) -> float:
-    """The sum of the best scores in two cells, the last entry of which is the number of rows."""
-    value = 0.0
-    for cell in (one, other):
-        if 0.5 < cell[-1] < min_rows:
-            return -np.inf
-        value += float(cell[:-1].max()) if cell[-1] > 0.5 else 0.0
-    return value
-
-
-def _rule(
-    cells: Sequence[tuple[tuple[int, ...], Floats]], conditions: Sequence[Condition], arms: Sequence[str]
-) -> Rule:
-    """The cells of a tree in order as a rule, without clauses that change nothing."""
-    clauses: list[Clause] = []
-    for used, cell in cells:
-        if cell[-1] < 0.5:  # no row
-            continue
-        named = tuple(conditions[each - 1] for each in used if each > 0)
-        clauses.append(Clause(named, arms[int(cell[:-1].argmax())]))
-        if not named:
-            break
-    last = clauses[-1]
-    clauses[-1] = Clause((), last.arm)
-    # A clause is not needed if the next one that could hold instead chooses the same arm.
-    kept: list[Clause] = [clauses[-1]]
-    for clause in reversed(clauses[:-1]):
-        follower = next((each for each in kept if set(each.conditions) <= set(clause.conditions)), kept[-1])
-        between = kept[: kept.index(follower)]
-        if follower.arm != clause.arm or any(each.arm != clause.arm for each in between):
-            kept.insert(0, clause)
-    return Rule(tuple(kept))

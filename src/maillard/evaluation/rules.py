@@ -28,6 +28,7 @@ _FORMAT = "clauses such as rule:device=phone&age<30->blue,else->red"
 _TOKEN = re.compile(r"\s*(?:('(?:[^']|'')*')|(->|>=|[=<&,])|([^'=<>&,]+?)(?=\s*(?:->|>=|[=<&,']|$)))")
 _PLAIN = re.compile(r"[\w.+-](?:[\w.+ -]*[\w.+])?")
 _UNIFORM = "uniform"
+_MAX_LEVELS = 12
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,10 @@ class Rule:
     def __str__(self) -> str:
         return PREFIX + ",".join(map(str, self.clauses))
 
+    def describe(self) -> str:
+        """The rule as text that can be read: its spec."""
+        return str(self)
+
     def clause_of(self, context: Mapping[str, Value]) -> Clause:
         """Return the clause that decides for a context."""
         return next(
@@ -145,6 +150,11 @@ class Rule:
             else:
                 raise UnknownName(f"{self}: arm", clause.arm, list(arms))
         return table
+
+
+def common_values(counts: Mapping[str, int]) -> list[str]:
+    """The values that learned rules may use: the most common ones, in this order."""
+    return sorted(counts, key=lambda text: (-counts[text], text))[:_MAX_LEVELS]
 
 
 def _clause(

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from maillard.evaluation.rules import Clause
 
 _ALLOWED = (
-    "arm:NAME, uniform, dist:NAME=PROBABILITY,..., a rule, as in rule:device=phone->blue,else->red, "
+    "arm:NAME, uniform, logged, dist:NAME=PROBABILITY,..., a rule, as in rule:device=phone->blue,else->red, "
     "frozen:NUMBER, or a policy, as in ms+:booster=16"
 )
 _RULE, _FROZEN = "rule:", "frozen:"
+_LOGGED = "the mean reward that the experiment's own policy earned"
 _MAX_LISTED = 6  # arms that a text lists
 
 
@@ -50,6 +51,10 @@ def _parse(target: object, log: DecisionLog) -> ParsedTarget:
     arms = log.arms
     if not isinstance(target, str):
         raise errors.InvalidValue("target", target, _ALLOWED)
+    if log.has_actions:
+        return _parse_action_target(target, log)
+    if target == "logged" and target not in arms:
+        return ParsedTarget(target, _LOGGED)
     if target.strip().startswith(_RULE):
         return _parse_rule(target, arms)
     if target.startswith(_FROZEN):
@@ -75,7 +80,8 @@ def _parse(target: object, log: DecisionLog) -> ParsedTarget:
     return ParsedTarget(spec, _estimand(_bind(spec, arms, target), arms))
 
 
-def _parse_rule(target: str, arms: Sequence[str]) -> ParsedTarget:
+def _parse_rule(target: str, arms: Sequence[str] | None) -> ParsedTarget:
+    """Check a rule; `arms` are those that it may choose, None for any."""
     from maillard.evaluation.rules import Rule
 
     try:
@@ -85,7 +91,7 @@ def _parse_rule(target: str, arms: Sequence[str]) -> ParsedTarget:
         found = f" after {place}, instead of {repr(error.value)[:60]}" if place else ""
         raise errors.InvalidValue("target", target, error.allowed + found) from None
     for clause in rule.clauses:
-        if clause.arm is not None and clause.arm not in arms:
+        if arms is not None and clause.arm is not None and clause.arm not in arms:
             raise errors.UnknownName("target arm", clause.arm, arms)
     *first, last = rule.clauses
     parts = [f"{_choice(clause)} where {clause.when}" for clause in first[:_MAX_LISTED]]
@@ -120,6 +126,28 @@ def _parse_frozen(target: str, log: DecisionLog) -> ParsedTarget:
     spec = f"{_FROZEN}{int(number)}"
     estimand = f"the mean reward if the policy had stayed as it was after event {int(number):,}"
     return ParsedTarget(spec, estimand)
+
+
+def _parse_action_target(target: str, log: DecisionLog) -> ParsedTarget:
+    """Check a target of an experiment whose arms differ at every decision."""
+    if target.strip().startswith(_RULE):
+        return _parse_rule(target, None)
+    if target.startswith(_FROZEN):
+        return _parse_frozen(target, log)
+    kind, _, rest = target.partition(":")
+    estimands = {
+        "uniform": "the mean reward if all actions had been chosen with equal probability",
+        "logged": _LOGGED,
+        "rank": f"the mean reward if the action at rank {rest} of the list had always been chosen",
+        "arm": f"the mean reward if everyone who could have been shown {rest!r} had been shown it",
+    }
+    if kind not in estimands or bool(rest) != (kind in ("rank", "arm")):
+        allowed = (
+            "uniform, logged, rank:1, arm:NAME, a rule, as in rule:device=phone->uniform,else->article-17, "
+            "or frozen:NUMBER, because the arms differ at every decision"
+        )
+        raise errors.InvalidValue("target", target, allowed)
+    return ParsedTarget(target, estimands[kind])
 
 
 def _bind(spec: str, arms: Sequence[str], target: str) -> Target:

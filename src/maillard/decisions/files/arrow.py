@@ -75,6 +75,13 @@ def cast(batch: Any, name: str, source: str) -> Any:
         raise InvalidValue(f"{source}: {name}", str(column.type), allowed) from None
 
 
+def has_texts(column: Any) -> bool:
+    """Whether a column has texts, and not only nulls."""
+    types, kind = pyarrow().types, column.type
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    return bool(types.is_string(kind) or types.is_large_string(kind)) and column.null_count < len(column)
+
+
 def schema() -> Any:
     """Return the Arrow schema of the table."""
     pa = pyarrow()

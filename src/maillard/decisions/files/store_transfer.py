@@ -19,7 +19,8 @@ from maillard.decisions.pruned_logs import last_prune, load_base
 from maillard.decisions.reward_rule import Learn
 from maillard.decisions.state import State
 from maillard.decisions.stores import Store, open_store
-from maillard.decisions.stores.contract import Head, Parked, Row, Transaction, rows_until
+from maillard.decisions.stores.contract import Head, Parked, Row, Transaction
+from maillard.decisions.stores.earlier_rows import rows_until
 from maillard.errors import Conflict, InvalidLog, InvalidValue, MaillardError
 
 _MAX_INSERTED_ROWS = 1_000  # per batch

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from maillard.array_types import Bools, Floats, Ints
+from maillard.decisions.action_columns import Actions, by_rank
 from maillard.decisions.columns import Columns, context_fields
 from maillard.decisions.contexts import Contexts, column_of_arrow
 from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE
@@ -117,6 +118,8 @@ class TableColumns:
     "The column that may number the rows."
     context: tuple[str, ...] = ()
     "Columns that are keys of the context, if there is no column `context`."
+    by_rank: bool = False
+    "Whether the arms differ at every decision, so that an arm's index is its rank."
 
     @property
     def context_columns(self) -> list[str]:
@@ -135,7 +138,7 @@ class TableColumns:
                 return {"contexts": contexts}
             texts, versions = (batch.column(name).to_pylist() for name in _ENCODED)
             encoded = [None if text is None else read_encoded_text(text) for text in texts]
-            return context_fields(contexts, encoded, [each or 0 for each in versions])
+            return context_fields(contexts, encoded, [each or 0 for each in versions], by_rank=self.by_rank)
         if not self.context:
             return {}
         read = {name: column_of_arrow(batch.column(name), f"{self.source}: {name}") for name in self.context}
@@ -152,10 +155,14 @@ class TableColumns:
         if self.number is not None and self.number not in names:
             names = [*names, self.number]
         names += [name for name in self.context_columns if name not in names]
+        names += ["actions"] if self.by_rank else []
         for batch in self.batches(names, fields=fields):
             reader = _BatchReader(batch, lookup, done, self.source, self.reward)
             last = reader.check_repeats(last)
-            made = replace(reader.columns().check(self.source), **self.contexts_of(batch))
+            arms = reader.actions() if self.by_rank else reader.fixed_arms()
+            made = replace(reader.columns(**arms).check(self.source), **self.contexts_of(batch))
+            if made.actions is not None:
+                made = replace(made, actions=made.actions.of_choices(made.repeated))
             done += len(made)
             if self.number is not None:
                 steps, before = steps_of_batch(batch, self.number, before)
@@ -233,17 +240,14 @@ class _BatchReader:
         self.refuse("probability", ~possible, "a number > 0 and <= 1")
         return np.log(probability)
 
-    def columns(self) -> Columns:
-        """Return the batch as columns."""
+    def columns(self, **arms: Any) -> Columns:
+        """Return the batch as columns. `arms` are the fields that depend on the arms."""
         batch, n, types = self.batch, self.batch.num_rows, pyarrow().types
         row = np.arange(self.start + 1, self.start + n + 1)
-        arm = places_of(_arm(batch, self.source), self.arms)
-        self.refuse("arm", arm < 0, "one of the log's arms")
         log, reward = self.log_probability(), np.full(n, np.nan)
         if self.has("reward"):
             reward, given = self.reals("reward"), np.asarray(batch.column("reward").is_valid())
             self.refuse("reward", given & ~np.isfinite(reward), "a finite number")
-        distributions, eligible = self.distributions()
         unit, repeated = None, np.broadcast_to(np.False_, n)
         if self.has("unit") and batch.column("unit").null_count < n:
             unit = self.cast("unit").to_numpy(zero_copy_only=False)
@@ -254,11 +258,8 @@ class _BatchReader:
             raise InvalidValue(f"{self.source}: time", str(batch.column("time").type), allowed)
         return Columns(
             row=row,
-            arm=arm,
             reward=reward,
             log_probability=log,
-            log_probabilities=distributions,
-            eligible=eligible,
             position=self.numbers("position"),
             epoch=self.numbers("epoch"),
             state=self.numbers("state", row),
@@ -267,7 +268,35 @@ class _BatchReader:
             closed=self.numbers("closed", False, np.bool_),
             repeated=repeated,
             late_reward=self.late_reward(),
+            **arms,
         )
+
+    def fixed_arms(self) -> dict[str, Any]:
+        """Return the fields of `Columns` that depend on the arms, if all decisions share them."""
+        arm = places_of(_arm(self.batch, self.source), self.arms)
+        self.refuse("arm", arm < 0, "one of the log's arms")
+        distributions, eligible = self.distributions()
+        return {"arm": arm, "log_probabilities": distributions, "eligible": eligible}
+
+    def actions(self) -> dict[str, Any]:
+        """Return the fields of `Columns` that depend on the arms, if each decision has its own."""
+        pa, n = pyarrow(), self.batch.num_rows
+        names, sizes = self.lists("eligible")
+        logs = np.full(len(names), np.nan)
+        if self.has("log_probabilities") and self.batch.column("log_probabilities").null_count < n:
+            values, lengths = self.lists("log_probabilities")
+            self.refuse("log_probabilities", lengths != sizes, "one for each eligible arm", lengths)
+            logs = values.to_numpy(zero_copy_only=False)
+        texts = self.cast("actions").to_numpy(zero_copy_only=False)
+        actions = Actions(names.to_numpy(zero_copy_only=False), np.cumsum(sizes), texts)
+        codes = names.dictionary_encode().indices.to_numpy()
+        pairs = np.sort(actions.rows * max(len(names), 1) + codes)
+        twice = pairs[1:][pairs[1:] == pairs[:-1]] // max(len(names), 1)
+        self.refuse("eligible", np.bincount(twice, minlength=n) > 0, "each name once", sizes)
+        chosen = pa.compute.equal(names, self.cast("arm").take(pa.array(actions.rows)))
+        places = np.flatnonzero(chosen.fill_null(False).to_numpy(zero_copy_only=False))
+        self.refuse("arm", np.bincount(actions.rows[places], minlength=n) != 1, "one of the eligible arms")
+        return {"arm": actions.ranks[places], "actions": actions, **by_rank(actions, logs)}
 
     def late_reward(self) -> Floats | None:
         """Return the reward of each decision with late rewards, if late rewards counted."""

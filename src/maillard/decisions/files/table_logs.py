@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from maillard.decisions.files import foreign_logs
@@ -93,6 +94,7 @@ def _set_column_parts(log: DecisionLog, table: Table, row_count: int) -> None:
                 reward=rule,
                 number=table.number if log.foreign else None,
                 context=table.context,
+                by_rank=log.has_actions,
             )
             for part in table.parts
         )
@@ -117,7 +119,9 @@ def _open_foreign(table: Table, experiment: str | None) -> DecisionLog:
         if "eligible" not in names:
             chosen = (values["arm"] for values in table.records())
             arms = foreign_logs.complete_arms(dict.fromkeys(arm for arm in chosen if arm is not None))
-        return foreign_logs.foreign_log(rows, source, experiment, arms)
+        log = foreign_logs.foreign_log(rows, source, experiment, arms)
+        log.lists_actions = _lists_actions(table)
+        return log
     from maillard.decisions.files.table_columns import contents_of
 
     arms, sizes, has_windows, disorder = contents_of(table)
@@ -126,10 +130,22 @@ def _open_foreign(table: Table, experiment: str | None) -> DecisionLog:
         foreign_logs.refuse_disorder(source, *disorder[only])
     of_experiment = partial(foreign_logs.rows_of_experiment, rows, only)
     log = DecisionLog(of_experiment, experiment=only, source=source, arms=arms)
-    log.has_windows = has_windows
+    log.has_windows, log.lists_actions = has_windows, _lists_actions(table)
     log.arms_unordered = "eligible" not in names and not foreign_logs.are_indices(arms)
     _set_column_parts(log, table, sizes[only])
     return log
+
+
+def _lists_actions(table: Table) -> bool:
+    """Whether a foreign table has the names of each decision's actions, and attributes as JSON."""
+    if not {"actions", "eligible"} <= set(table.names):
+        return False
+    if not table.parts:
+        return any(values["actions"] for values in table.records())
+    batches = chain.from_iterable(part(["actions"]) for part in table.parts)
+    from maillard.decisions.files.arrow import has_texts
+
+    return any(has_texts(batch.column("actions")) for batch in batches)
 
 
 def number_column(integers: Collection[str]) -> str | None:

@@ -24,7 +24,8 @@ from maillard.decisions.log_arrays import REVISION, AppliedArrays, LogArrays, Re
 from maillard.decisions.reward_rule import Learn
 from maillard.decisions.stores.bulk_columns import Arrays, OddRows, codes_of, columns_of_rows, is_present
 from maillard.decisions.stores.bulk_vectors import VectorTable, decode
-from maillard.decisions.stores.contract import Row, Transaction, rows_until
+from maillard.decisions.stores.contract import Row, Transaction
+from maillard.decisions.stores.earlier_rows import rows_until
 from maillard.decisions.stores.raw_rows import RawRows, moved
 from maillard.decisions.stores.schema import MIGRATIONS
 from maillard.decisions.stores.sql_rows import DECISION, DECISIONS

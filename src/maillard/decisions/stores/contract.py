@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from maillard.decisions.chain import Link
 from maillard.decisions.decision import Decision, LoggedContext, RewardEvent
 from maillard.decisions.events import AdministrativeEvent, Event, TallyUpdate
-from maillard.decisions.reward_rule import Learn
 
 
 class Head(NamedTuple):
@@ -54,23 +53,6 @@ class Row(NamedTuple):
     rewards: tuple[RewardEvent, ...]
     applied: tuple[TallyUpdate, ...]
     "The events that applied the rewards to the tally."
-
-
-def rows_until(rows: Iterable[Row], number: int, end: int | None, learn: Learn) -> Iterator[Row]:
-    """Yield rows as they were after the event with this number; `end` is the time of the next one, if any."""
-    for decision, rewards, applied in rows:
-        if decision.state > number:
-            return
-        if end is not None:
-            # Whether the decision itself was appended later.
-            later = bool(applied) and applied[0].number > number and learn != "on_close"
-            if later and learn == "provisional":  # its default was written together with it
-                continue
-            rewards = tuple(  # noqa: PLW2901
-                each for each in rewards if each.arrived < end and (each.late or not later)
-            )
-            applied = tuple(event for event in applied if event.number <= number)  # noqa: PLW2901
-        yield Row(decision, tuple(sorted(rewards, key=lambda each: (each.arrived, each.event))), applied)
 
 
 class Counts(NamedTuple):

@@ -64,7 +64,7 @@ class RawRows(NamedTuple):
         return joined.take(np.argsort(state, kind="stable"))  # ids remain in order within a state
 
     def without_later(self, number: int, end: int | None, learn: Learn) -> RawRows:
-        """Return the rows as they were after the event with this number, as `contract.rows_until` does."""
+        """Return the rows as they were after the event with this number, as `rows_until` does."""
         kept = self.decisions["state"] <= number
         rewards, updates = self.rewards, self.updates
         if end is not None:

@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 
 from maillard.errors import InvalidValue
-from maillard.evaluation.estimates import NOT_FOR_CONTEXTS, Refused
+from maillard.evaluation.estimates import NOT_FOR_ACTIONS, NOT_FOR_CONTEXTS, Refused
 from maillard.evaluation.evaluation_report import Estimate
 
 
 def two_arm_estimate(name: str, pair: Any, penalty: float | None) -> Estimate:
     """The difference of two arms from the rows that a pair of reports has kept."""
+    if pair.evidence.log.action_names is not None:
+        raise Refused(NOT_FOR_ACTIONS)
     arms = [target.only_arm for target in pair.targets]
     if None in arms:
         raise Refused("it is for the difference of two arms")

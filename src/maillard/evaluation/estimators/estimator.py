@@ -68,6 +68,8 @@ class Estimator:
     "Whether it uses a model that predicts each row from the rows before it, if the log has contexts."
     for_contexts: ClassVar[bool] = True
     "Whether it is valid if the probabilities depend on the context of a decision."
+    for_actions: ClassVar[bool] = True
+    "Whether it needs no model of the arms, so that the arms may differ at every decision."
     clusters: ClassVar[bool] = True
     "Whether it has intervals that are clustered by unit."
 

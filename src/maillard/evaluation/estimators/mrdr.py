@@ -45,6 +45,7 @@ class MoreRobust(AdditiveEstimator):
     shrinkage: ClassVar[str] = "cells"
     uses_model: ClassVar[bool] = True
     fits_model: ClassVar[bool] = True
+    for_actions: ClassVar[bool] = False
     clusters: ClassVar[bool] = False
 
     def sums(self, rows: WeightedRows) -> CellSums:
