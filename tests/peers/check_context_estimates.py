@@ -16,13 +16,12 @@ from typing import Any
 
 import numpy as np
 
-shared = import_module("check_estimators")  # in the same folder
-
 
 def estimates(
     fitted: dict[str, Any], target: str, predicted: Any, levels: dict[str, float]
 ) -> dict[str, float]:
     """Return the estimates for a target and predicted rewards, by name."""
+    shared = import_module("check_estimators")  # in the same folder
     ope, made = import_module("obp.ope"), []
     for name, cls in shared.CLASSES.items():
         level = {"lambda_": levels[name]} if name in levels else {}

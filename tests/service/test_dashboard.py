@@ -133,7 +133,7 @@ def test_from_an_empty_page_to_a_paused_experiment(api, tab) -> None:
     """Use only the keyboard."""
     tab.goto(api.service.url)
     expect(tab.locator("#list-empty")).to_contain_text("No experiments yet")
-    assert "curl -X POST" in tab.locator("#curl-create").inner_text()
+    expect(tab.locator("#curl-create")).to_contain_text("curl -X POST")
 
     tab.keyboard.press("Tab")
     expect(tab.locator(".skip")).to_be_focused()
