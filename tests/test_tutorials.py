@@ -25,7 +25,7 @@ _BLOCK = re.compile(
     r"(?P<before>[^\n]*)\n\n```(?P<language>python|console)\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL
 )
 _FILE = re.compile(r"`([\w.-]+\.py)`")
-_NUMBER = re.compile(r"(?<![\w])-?\d[\d,]*(\.\d+)?|\b[0-9a-f]{64}\b")
+_NUMBER = re.compile(r"\b[0-9a-f]{64}\b|(?<!\w)-?\d[\d,]*(\.\d+)?")
 
 
 class Command(NamedTuple):

@@ -99,13 +99,18 @@ def count_action_log(log: ActionLog, counts: Counts) -> None:
 
 
 def _count(counts: Counts, question: str, name: str, answers: list[tuple[Report, float]]) -> None:
-    """Count a log as covered if all of its intervals contain their values."""
-    found = [(report[name], value) for report, value in answers]
+    """Count a log as covered if all of its intervals contain their values; segments may be refused."""
     counts[question, name, "logs"] += 1
     # A confidence sequence is refused only if it excludes every value, which is a miss.
-    if any(each.lower is None for each, _ in found) and not name.startswith("cs-"):
+    found = [
+        (report[name], value)
+        for report, value in answers
+        if report[name].lower is not None or name.startswith("cs-")
+    ]
+    if not found:
         return
     counts[question, name, "answered"] += 1
+    counts[question, name, "intervals"] += len(found)
     counts[question, name, "covered"] += all(
         each.lower is not None and each.upper is not None and each.lower <= value <= each.upper
         for each, value in found
@@ -157,7 +162,10 @@ def _rows(counts: Mapping[tuple[int, str], Counts]) -> list[dict[str, object]]:
     return [
         {
             **{"rows": size, "policy": name, "question": question, "estimator": estimator},
-            **{field: each[question, estimator, field] for field in ("logs", "answered", "covered")},
+            **{
+                field: each[question, estimator, field]
+                for field in ("logs", "answered", "intervals", "covered")
+            },
         }
         for (size, name), each in counts.items()
         for question, estimator in dict.fromkeys(key[:2] for key in each)

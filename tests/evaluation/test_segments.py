@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -30,7 +31,8 @@ def test_segments_equal_filtered_logs_at_the_adjusted_level(target) -> None:
     assert list(by) == ["phone", "desktop", "tablet"]  # the largest first
     for segment, report in by.items():
         part = with_context(frame[frame.device == segment].reset_index(drop=True))
-        same(report, evaluate(part, target, comparisons=3, **OPTIONS))
+        least = report.evidence.query.settings.min_effective_size
+        same(report, evaluate(part, target, comparisons=3, min_effective_size=least, **OPTIONS))
         assert report.comparisons == 3
         assert report.confidence == pytest.approx(1 - 0.05 / 3)
         assert by.sizes[segment] == len(part)
@@ -44,13 +46,32 @@ def test_segments_of_comparisons() -> None:
     rule = "rule:age<50->blue,else->red"
     by = compare(with_context(frame), rule, "arm:red", by="device", **OPTIONS)
     part = with_context(frame[frame.device == "phone"].reset_index(drop=True))
-    same(by["phone"], compare(part, rule, "arm:red", comparisons=3, **OPTIONS))
+    least = by["phone"].first.evidence.query.settings.min_effective_size
+    same(by["phone"], compare(part, rule, "arm:red", comparisons=3, min_effective_size=least, **OPTIONS))
+
+
+def test_small_segments_need_more_rows_than_a_whole_log() -> None:
+    """The relative error of a normal approximation at the quantile z grows like z^3 / sqrt(n)."""
+    frame = with_context(device_log(1500))
+    by = evaluate(frame, "arm:blue", ["snips"], by="device", **OPTIONS)
+    z = [NormalDist().inv_cdf(1 - 0.025 / each) for each in (1, 3)]
+    least = 30 * (z[1] / z[0]) ** 6
+    sizes = {name: report.diagnostics.effective_sample_size for name, report in by.items()}
+    assert 30 < sizes["tablet"] < least < sizes["phone"]
+    assert f"below {least:.4g}" in by["tablet"].refusals["snips"]
+    assert "the intervals of all segments must be valid together" in by["tablet"].refusals["snips"]
+    assert by["phone"]["snips"].value is not None
+    assert evaluate(frame, "arm:blue", ["snips"], by="device", comparisons=1, **OPTIONS)["tablet"].answered
+    assert evaluate(frame, "arm:blue", ["snips"], by="device", min_effective_size=9, **OPTIONS)[
+        "tablet"
+    ].answered
 
 
 def test_segments_by_several_keys_and_several_targets() -> None:
     frame = device_log(1500)
     frame["old"] = frame.age >= 50
-    found = evaluate_each(frame, ["arm:blue", "arm:red"], ["snips"], by=["device", "old"], **OPTIONS)
+    more = OPTIONS | {"min_effective_size": 0}
+    found = evaluate_each(frame, ["arm:blue", "arm:red"], ["snips"], by=["device", "old"], **more)
     assert {"phone", "tablet"} <= {device for device, _ in found[0]}
     assert found[0]["phone", "true"].comparisons == 2 * len(found[0])
     chosen = frame[(frame.device == "phone") & frame.old & (frame.arm == "blue")]

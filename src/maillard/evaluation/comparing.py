@@ -171,7 +171,7 @@ def compare(
         if settings.by is None:
             return whole
         with segments_of(opened, settings) as (logs, notes):
-            adjusted = settings.for_comparisons(pairs * len(logs))
+            adjusted = settings.for_segments(pairs * len(logs))
             found = {
                 name: compare_with_bounds(each, (a, b), names, adjusted, penalty)
                 for name, each in logs.items()

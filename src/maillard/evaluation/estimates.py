@@ -367,8 +367,12 @@ def too_few(found: float, what: str, evidence: Evidence) -> str | None:
     least = evidence.query.settings.min_effective_size
     if found >= least:
         return None
-    rows = evidence.diagnostics.rows
-    return f"{what} {found:,.1f} of {rows:,} rows, below {least:g}; {_floor_advice(least, evidence)}"
+    rows, settings = evidence.diagnostics.rows, evidence.query.settings
+    together = ""
+    if evidence.log.segment and (settings.comparisons or 1) > 1:
+        together = ", which is larger because the intervals of all segments must be valid together"
+    shown = f"{what} {found:,.1f} of {rows:,} rows, below {least:.4g}{together}"
+    return f"{shown}; {_floor_advice(least, evidence)}"
 
 
 def _floor_advice(size: float, evidence: Evidence) -> str:

@@ -158,7 +158,7 @@ def evaluate_each(
         if settings.by is None:
             return whole
         with segments_of(opened, settings) as (logs, notes):
-            adjusted = settings.for_comparisons(len(targets) * len(logs))
+            adjusted = settings.for_segments(len(targets) * len(logs))
             found = {
                 name: run_with_bounds(each, targets, estimators, adjusted) for name, each in logs.items()
             }

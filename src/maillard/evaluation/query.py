@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, fields, replace
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import numpy as np
@@ -98,7 +99,8 @@ class Settings:
     """Whether the rows of a unit may depend on each other ("unit"), or all rows are independent ("row"). By
     default "unit" if units repeat and their rewards are alike (a design effect above 1.2)."""
     min_effective_size: float = 30.0
-    "An estimator is refused if the effective sample size is smaller."
+    """An estimator is refused if the effective sample size is smaller. Several segments need more rows: see
+    `for_segments`."""
     max_unsupported: float = 0.2
     "The largest accepted fraction of rows in which the target's choice was impossible."
     max_missing: float = 0.2
@@ -182,6 +184,17 @@ class Settings:
         """The settings of intervals that are valid together: the error probability is divided."""
         count = default if self.comparisons is None else self.comparisons
         return replace(self, comparisons=count, confidence=1.0 - (1.0 - self.confidence) / count)
+
+    def for_segments(self, default: int) -> Settings:
+        """The settings of intervals of segments, which are small and must be valid together.
+
+        With n rows, the relative error of a normal approximation at the quantile z grows like z^3 / sqrt(n).
+        So that it stays the same, the smallest effective sample size grows like z^6: from 30 to 67 for two
+        segments at 95%, to 100 for three and to 259 for ten.
+        """
+        together = self.for_comparisons(default)
+        z, single = (NormalDist().inv_cdf(0.5 + each.confidence / 2) for each in (together, self))
+        return replace(together, min_effective_size=self.min_effective_size * (z / single) ** 6)
 
     @property
     def selection(self) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def evaluate_target(
         if by is None:
             return found
         with segments_of(opened, settings) as (logs, notes):
-            adjusted = settings.for_comparisons(len(logs))
+            adjusted = settings.for_segments(len(logs))
             parts = [
                 (name, part.size, _part_fields(report_on, part, adjusted)) for name, part in logs.items()
             ]
