@@ -339,6 +339,26 @@ def test_a_rule_is_evaluated_on_a_log_of_another_program(tmp_path) -> None:
     assert by["desktop"]["snips"].lower < 0.2 < by["desktop"]["snips"].upper
 
 
+def test_lists_that_differ_are_evaluated_by_rank(tmp_path) -> None:
+    """Azure Personalizer's baseline is the action that the application listed first."""
+    rng, lines, first = random.Random(6), [], []
+    for step in range(1500):
+        names = rng.sample(["tea", "latte", "mocha", "water"], rng.choice([2, 3]))
+        p = [1 / len(names)] * len(names)
+        chosen = rng.randrange(len(names))
+        reward = float(rng.random() < (0.8 if names[chosen] == "tea" else 0.3))
+        first.append(0.8 if names[0] == "tea" else 0.3)
+        actions = [{"_tag": name, "j": [{"size": len(name)}]} for name in names]
+        lines.append(line(chosen + 1, -reward, p, {}, actions, EventId=str(step)))
+    log = read_lines(tmp_path / "azure.json", *lines)
+    assert log.has_actions
+    options: dict[str, Any] = {"reward_range": (0, 1), "adaptive": False}
+    found = evaluate(log, "rank:1", ["snips", "dr"], **options)
+    for name in ("snips", "dr"):
+        assert found[name].lower < sum(first) / len(first) < found[name].upper
+    assert not read_lines(tmp_path / "same.json", *[line(1, -1, [0.5, 0.5], {}, COFFEE)] * 2).has_actions
+
+
 def test_probabilities_with_few_digits(tmp_path) -> None:
     log = read_lines(tmp_path / "few.json", line(2, 0, [0.3333, 0.3333, 0.3333], {}, [{}, {}, {}]))
     (row,) = log.rows()
