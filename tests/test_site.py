@@ -26,6 +26,7 @@ from tests.browser import browser  # noqa: F401  # a fixture
 
 ROOT = Path(__file__).parent.parent
 SITE = ROOT / "site"
+SECTIONS = ("tutorials", "how-to", "reference", "explanation")
 # One page of each type: start, section, tutorial, guide, reference, explanation, and the generated ones.
 TYPES = [
     "index.html",
@@ -76,6 +77,19 @@ def test_the_http_reference_has_every_operation_and_object() -> None:
         assert f"\n### {name}\n" in page
     for name in re.findall(r"\(#(http-\w+)\)", page):
         assert f"({name})=" in page
+
+
+def test_every_page_is_in_the_list_and_the_toctree_of_one_section() -> None:
+    found: list[str] = []
+    for section in SECTIONS:
+        text = (ROOT / "docs" / f"{section}.md").read_text(encoding="utf8")
+        listed = set(re.findall(r"\]\(([\w-]+)\.md", text))
+        trees = "".join(re.findall(r"^```{toctree}\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
+        linked = re.findall(r"<([\w-]+)>$", trees, re.MULTILINE)
+        assert listed == set(linked), section
+        found += linked
+    pages = {path.stem for path in (ROOT / "docs").glob("*.md")} - {"index", *SECTIONS}
+    assert sorted(found) == sorted(pages)
 
 
 @pytest.mark.parametrize(

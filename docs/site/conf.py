@@ -13,8 +13,8 @@ from docs.site import generated_pages
 from docs.site.docstrings import restructured
 
 project = "maillard"
-author = "the maillard authors"
-project_copyright = "the maillard authors. MIT licence"
+author = "the maillard contributors"
+project_copyright = "the maillard contributors. MIT licence"
 version = release = maillard.__version__
 
 extensions = [

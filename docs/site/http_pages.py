@@ -113,7 +113,7 @@ def _type(schema: dict[str, Any]) -> str:
     if kind == "array" and "items" in schema:
         return f"array of {_type(schema['items'])}{limits}"
     if isinstance(values := schema.get("additionalProperties"), dict):
-        return f"{kind} whose values are {_type(values)}{limits}"
+        return f"{kind} with values of type ({_type(values)}){limits}"
     return f"{kind}{limits}"
 
 

@@ -11,10 +11,10 @@ from docs.site.docstrings import restructured
 from maillard.cli.policy_commands import describe
 from maillard.policies import Policy
 
-# The packages whose `__all__` is public, by page. Names that `maillard` exports are shown as `maillard.NAME`.
+# The packages whose `__all__` is public, and other names, by page. What `maillard` exports is shown so.
 _AREAS = {
     "decisions": ("Decisions", ["maillard.decisions"]),
-    "evaluation": ("Evaluation", ["maillard.evaluation"]),
+    "evaluation": ("Evaluation", ["maillard.evaluation", "maillard.evaluation.query.Settings"]),
     "policies": (
         "Policies",
         ["maillard.policies", "maillard.tally", "maillard.linear_tally", "maillard.segment_tally"],
@@ -46,8 +46,8 @@ def pages() -> dict[str, str]:
         key=lambda cls: cls.__name__,
     )
     areas = {
-        area: (title, [(place, thing) for place, thing in _public(modules) if thing not in built_in])
-        for area, (title, modules) in _AREAS.items()
+        area: (title, [(place, thing) for place, thing in _public(places) if thing not in built_in])
+        for area, (title, places) in _AREAS.items()
     }
     entries = {area: [_entry(place, thing) for place, thing in public] for area, (_, public) in areas.items()}
     areas["policy-classes"] = ("Policy classes", [(f"maillard.{cls.__name__}", cls) for cls in built_in])
@@ -64,17 +64,21 @@ def pages() -> dict[str, str]:
     return texts | {"python.md": "\n".join(index)}
 
 
-def _public(modules: list[str]) -> list[tuple[str, Any]]:
-    """The public names of these modules, each with what it stands for, at the place it is imported from."""
+def _public(places: list[str]) -> list[tuple[str, Any]]:
+    """The public names of these places, each with what it stands for, at the place it is imported from."""
     exported = dir(maillard)
     found: dict[str, Any] = {}
-    for module in modules:
-        loaded = importlib.import_module(module)
-        own = (name for name in exported if getattr(getattr(maillard, name), "__module__", "") == module)
+    for place in places:
+        package, _, name = place.rpartition(".")
+        if name[0].isupper():
+            found[place] = getattr(importlib.import_module(package), name)
+            continue
+        loaded = importlib.import_module(place)
+        own = (name for name in exported if getattr(getattr(maillard, name), "__module__", "") == place)
         for name in getattr(loaded, "__all__", own):
             thing = getattr(loaded, name)
             at_top = name in exported and getattr(maillard, name) is thing
-            found[f"{'maillard' if at_top else module}.{name}"] = thing
+            found[f"{'maillard' if at_top else place}.{name}"] = thing
     return list(found.items())
 
 
