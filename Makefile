@@ -18,7 +18,7 @@ OBP_NEEDS := matplotlib pandas pyyaml scikit-learn scipy seaborn torch tqdm
 # The tests start hundreds of processes. Each would compile the package again if it could not cache bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help reproduce setup browser nginx systemd check test torture oldest coverage peers bench gpu tails docs clean
+.PHONY: help reproduce setup browser nginx systemd check test torture oldest coverage peers bench gpu tails docs site clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
@@ -155,5 +155,13 @@ docs: $(READY) ## regenerate the generated parts of docs/ and the pictures
 	$(BIN)/python -m docs.generate
 	$(BIN)/ruff format --quiet src
 
+# All pages are built anew: Sphinx repeats no warning about a page that has not changed.
+site: $(READY) browser ## build the documentation site into site/ (a minute) and test it in the browser
+	@echo "== building site/"
+	rm -rf site
+	$(BIN)/python -m sphinx -c docs/site --doctree-dir .site --fresh-env --write-all --jobs auto --fail-on-warning --keep-going --quiet docs site
+	@echo "== testing site/"
+	$(BIN)/python -m pytest --quiet -m site tests/test_site.py
+
 clean: ## remove everything that the targets created
-	rm -rf $(VENV) $(PEERS) $(NGINX) $(SYSTEMD) $(OLDEST) reproduction reproduction.partial .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS) $(NGINX) $(SYSTEMD) $(OLDEST) .site site docs/api docs/project reproduction reproduction.partial .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
