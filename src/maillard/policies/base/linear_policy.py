@@ -127,7 +127,7 @@ class LinearPolicy(Policy):
 class LinearSampled(LinearPolicy):
     """Base class of linear policies with log weights for leaders (arms with the largest mu) and rivals.
 
-    Formulas are pure and elementwise. They take arrays with one number per arm.
+    Formulas are pure and elementwise. They take the numbers of one arm, or arrays with one number per arm.
     """
 
     probability_kind: ClassVar[ProbabilityKind] = "closed form"
