@@ -500,6 +500,23 @@ def test_more_refusals() -> None:
             maillard.Bandit(["a", "b"], name, reward=maillard.Reward(low=0, high=1))
 
 
+def test_an_own_formula_may_need_arrays() -> None:
+    class Clipped(maillard.LinearSampled):
+        def rival(self, gap, s2, t):
+            return -gap.clip(0.0, 0.1)
+
+    class Numbers(maillard.LinearSampled):
+        def rival(self, gap, s2, t):
+            return -np.minimum(gap, 0.1)
+
+    decision = state(False)
+    found = [
+        each(reward_range=(0, 1)).probabilities(decision.tally(), decision.x) for each in (Clipped, Numbers)
+    ]
+    assert found[0] == pytest.approx(found[1], rel=1e-14)
+    assert found[0].min() < 0.2
+
+
 def test_an_own_formula_that_returns_nan_is_named() -> None:
     class Broken(maillard.LinearSampled):
         def rival(self, gap, s2, t):

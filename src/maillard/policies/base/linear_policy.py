@@ -161,7 +161,7 @@ class LinearSampled(LinearPolicy):
         return log, normalised_error(log, spread(weights, corners))
 
     def _solve_few(self, scores: LinearScores) -> Floats | None:
-        """Return the log probabilities, computed number by number; None if some weight is not finite."""
+        """Return the log probabilities, computed number by number; None if that needs arrays."""
         mu, s2, t = scores.mu.tolist(), scores.s2.tolist(), scores.t
         top = max(mu)
         least = top - scores.tolerance
@@ -172,7 +172,7 @@ class LinearSampled(LinearPolicy):
             ]
             largest = max(weights)
             total = math.log(sum([math.exp(weight - largest) for weight in weights]))
-        except (ArithmeticError, TypeError, ValueError):
+        except (ArithmeticError, AttributeError, TypeError, ValueError):  # a formula for arrays only
             return None
         return np.array([weight - largest - total for weight in weights]) if total < math.inf else None
 
