@@ -28,6 +28,7 @@ from maillard.features import category, flag, number
 from maillard.features.feature_types import bin_of
 
 STEPS = 65536
+finite = st.floats(-1e6, 1e6)
 
 EXAMPLE = Features(
     {"device": ["phone", "desktop"], "age": (18, 90), "returning": bool, "city": hashed(32)},
@@ -80,6 +81,18 @@ def test_a_row_of_the_example() -> None:
     expected[4] = expected[39] = -0.5
     assert row.tolist() == expected.tolist()
     assert row.dtype == np.float64
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False), st.tuples(finite, finite))
+def test_numbers_have_the_units_of_their_type(value, ends) -> None:
+    low, high = sorted(ends)
+    try:
+        features = Features({"age": (low, high)}, intercept=False)
+    except InvalidValue:  # no range, or too wide
+        return
+    for given_value in (value, low, high, (low + high) / 2, math.nextafter(low, -math.inf)):
+        units = features.types["age"].encode("age", given_value)[1]
+        assert features.encode_units({"age": given_value}).tolist() == [units]
 
 
 @pytest.mark.parametrize(

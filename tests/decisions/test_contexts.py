@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from maillard import Bandit, Features, LinearTally, Reward, SegmentTally, Tally, policy, verify
-from maillard.decisions import export_changes, import_log, prune, read_log, write_log
-from maillard.decisions.encoded_contexts import decode
+from maillard.decisions import encoded_contexts, export_changes, import_log, prune, read_log, write_log
+from maillard.decisions.encoded_contexts import decode, encode
 from maillard.decisions.files import export_folders
 from maillard.decisions.files.obp import to_obp
 from maillard.decisions.segment_contexts import SegmentContexts
@@ -34,6 +34,17 @@ ARMS: dict[str, dict[str, Any]] = {
     "green": {"price": 9, "new": False},
 }
 ANY_RANGE = {"policy": "lin-ms:sigma2=0.25,centre=0.5"}
+
+
+@pytest.mark.parametrize("zeros", [0.0, 0.3, 0.9, 1.0])
+@pytest.mark.parametrize("shape", [(20,), (3, 7), (1,), (70,)])
+def test_few_and_many_numbers_have_the_same_binary_form(shape, zeros, monkeypatch) -> None:
+    rng = np.random.default_rng(1)
+    units = rng.integers(-STEPS, STEPS + 1, shape) * (rng.random(shape) >= zeros)
+    few = encode(units)
+    assert np.array_equal(decode(few), units)
+    monkeypatch.setattr(encoded_contexts, "_FEW", 0)
+    assert encode(units) == few
 
 
 def visitor(rng: random.Random) -> dict[str, Any]:

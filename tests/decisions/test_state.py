@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from maillard import Bandit, InvalidValue, Reward, Tally, UnknownName, policy, read_log
+from maillard.decisions import state as state_module
 from maillard.decisions import write_log
 from maillard.decisions.events import AddArm, ChangePolicy, Pause, RetireArm, Start, TallyUpdate, WarmStart
 from maillard.decisions.identifiers import check_id, creation_time, new_ids
@@ -147,3 +148,13 @@ def test_a_warm_start_from_an_old_log(name, tmp_path) -> None:
     assert new.tally.sums[0] == old.tally.sums[1]
     with pytest.raises(UnknownName, match="'a'"):
         Bandit(["b", "c"], "ms", reward=Reward(low=0, high=1)).warm_start(tmp_path / name)
+
+
+def test_few_and_many_arms_are_sampled_alike(monkeypatch) -> None:
+    few = replay([START, *rewards(("a", 0.1), ("b", 1.0), ("a", 0.2))]).choice_distribution()
+    monkeypatch.setattr(state_module, "FEW_ARMS", 0)
+    many = replay([START, *rewards(("a", 0.1), ("b", 1.0), ("a", 0.2))]).choice_distribution()
+    assert few._cumulative == pytest.approx(many._cumulative, rel=1e-15)
+    assert few._cumulative == pytest.approx(few.probabilities.cumsum(), rel=1e-15)
+    samples = [each.sample(np.random.default_rng(3), 1_000) for each in (few, many)]
+    assert samples[0] == samples[1]

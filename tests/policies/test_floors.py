@@ -11,6 +11,7 @@ import pytest
 
 import maillard
 from maillard import InvalidValue, MaillardSampling, Tally, WithFloor
+from maillard.policies import floors
 from tests.conftest import NAMES, make
 
 TALLY = Tally([30, 4, 4, 2], [21, 1, 2, 0])
@@ -31,6 +32,17 @@ def test_one_epsilon_is_applied_exactly(name, epsilon) -> None:
         some = floored.probabilities(TALLY, eligible=mask)
         assert some[1] == 0
         assert (some[[0, 2, 3]] >= epsilon / 3 * (1 - 1e-12)).all(), "the floor is over eligible arms"
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1e-300, 0.1, 0.5, 1.0])
+def test_few_arms_have_the_same_bits_as_many(epsilon, monkeypatch) -> None:
+    rng = np.random.default_rng(1)
+    # With one arm and an epsilon of 0.5, both terms of the sum are equal.
+    for log in (*-(10.0 ** rng.uniform(-9, 3, (75, 4))), np.array([0.0, -np.inf]), np.zeros(1)):
+        few = floors.mix_uniform(log, epsilon, log.size)
+        with monkeypatch.context() as patched:
+            patched.setattr(floors, "FEW_ARMS", 0)
+            assert np.array_equal(few, floors.mix_uniform(log, epsilon, log.size), equal_nan=True)
 
 
 def test_the_mixture_keeps_its_digits_where_p_underflows() -> None:

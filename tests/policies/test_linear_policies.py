@@ -14,6 +14,9 @@ from scipy import stats
 
 import maillard
 from maillard import InvalidValue, LinearTally, Tally, WithFloor, policy
+from maillard.policies import floors
+from maillard.policies.base import linear_policy
+from maillard.policies.base.arm_matrices import FEW_ARMS
 from maillard.policies.numerics import planar_thompson, triangular, upper_envelope
 from maillard.policies.numerics.linear_models import LinearModels
 from maillard.policies.numerics.linear_scores import linear_scores
@@ -497,6 +500,23 @@ def test_more_refusals() -> None:
             maillard.Bandit(["a", "b"], name, reward=maillard.Reward(low=0, high=1))
 
 
+def test_an_own_formula_may_need_arrays() -> None:
+    class Clipped(maillard.LinearSampled):
+        def rival(self, gap, s2, t):
+            return -gap.clip(0.0, 0.1)
+
+    class Numbers(maillard.LinearSampled):
+        def rival(self, gap, s2, t):
+            return -np.minimum(gap, 0.1)
+
+    decision = state(False)
+    found = [
+        each(reward_range=(0, 1)).probabilities(decision.tally(), decision.x) for each in (Clipped, Numbers)
+    ]
+    assert found[0] == pytest.approx(found[1], rel=1e-14)
+    assert found[0].min() < 0.2
+
+
 def test_an_own_formula_that_returns_nan_is_named() -> None:
     class Broken(maillard.LinearSampled):
         def rival(self, gap, s2, t):
@@ -511,6 +531,40 @@ def test_an_own_formula_that_returns_nan_is_named() -> None:
         Broken(reward_range=(0, 1)).probabilities(decision.tally(), decision.x)
     with pytest.raises(InvalidValue, match="index of arm 0: expected a number"):
         Odd(reward_range=(0, 1)).probabilities(decision.tally(), decision.x)
+
+
+@pytest.mark.parametrize("spec", ["lin-ms", "lin-ms:booster=1"])
+def test_few_arms_and_arrays_agree(spec, monkeypatch) -> None:
+    """The same arms lead, so that only the last bits of exponentials and logarithms may differ."""
+    tiny = 0
+    for seed in range(60):
+        decision = sized(seed, most_arms=FEW_ARMS)
+        for made in (with_noise(spec, decision, seed, ridge=1.0), WithFloor(make(spec), 0.1)):
+            arguments = decision.tally(), decision.x
+            few = made.log_probabilities(*arguments, eligible=decision.eligible)
+            bounded = made.distribution(*arguments, eligible=decision.eligible).log_probabilities
+            assert np.array_equal(few, bounded)
+            with monkeypatch.context() as patched:
+                patched.setattr(linear_policy, "FEW_ARMS", 0)
+                patched.setattr(floors, "FEW_ARMS", 0)
+                arrays = made.log_probabilities(*arguments, eligible=decision.eligible)
+            assert np.array_equal(np.isneginf(few), np.isneginf(arrays))
+            few, arrays = few[few > -np.inf], arrays[arrays > -np.inf]
+            assert few == pytest.approx(arrays, rel=1e-14, abs=1e-14)
+            tiny += int((arrays < -50).any())
+    assert tiny > 5
+
+
+def test_arrays_handle_rivals_without_uncertainty() -> None:
+    """A rival with s = 0 has probability 0, but Python does not divide by 0."""
+    decision = state(True)
+    rows = np.array([[0.5, 0, 1], [0, 0, 0], [0.5, 0, 1]])
+    tally = decision.tally()
+    for _ in range(300):
+        tally.add([0.5, 0, 1], 1.0)
+    log = make("lin-ms").log_probabilities(tally, rows)
+    assert log[1] == -np.inf
+    assert np.exp(log[[0, 2]]) == pytest.approx([0.5, 0.5])
 
 
 def test_the_live_path_imports_no_numba_and_closed_forms_no_scipy() -> None:

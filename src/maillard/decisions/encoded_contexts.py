@@ -26,8 +26,10 @@ from maillard.feature_grid import STEPS
 
 _SPARSE, _COMPRESSED, _EACH_ARM, _SEGMENT = 1, 2, 4, 8
 _HEADER = struct.Struct("<BHH")
+_NUMBER, _PLACE = np.dtype("<i4"), np.dtype("<u2")
 _MAX_COUNT = 2**16 - 1  # of rows, and of columns
 _MIN_COMPRESSED = 256  # bytes
+_FEW = 256  # numbers
 _ALLOWED = "encoded feature rows, or a segment"
 
 Encoded = Ints | tuple[str, ...]
@@ -43,18 +45,26 @@ def encode(content: Encoded) -> bytes:
     if isinstance(content, tuple):
         text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
         return bytes([_SEGMENT]) + text.encode()
-    units = content.astype("<i4")
-    flat, count = units.reshape(-1), 1 if units.ndim == 1 else len(units)
-    if max(count, units.shape[-1]) > _MAX_COUNT:
-        raise InvalidValue("features", units.shape, f"at most {_MAX_COUNT} arms, and as many columns")
-    kind, data = 0 if units.ndim == 1 else _EACH_ARM, flat.tobytes()
-    if flat.size <= _MAX_COUNT:
+    *several, columns = content.shape
+    count = several[0] if several else 1
+    if max(count, columns) > _MAX_COUNT:
+        raise InvalidValue("features", content.shape, f"at most {_MAX_COUNT} arms, and as many columns")
+    flat, kind = content.reshape(-1), _EACH_ARM if several else 0
+    data, zeros = _numbers(flat)
+    if flat.size <= _MAX_COUNT and 6 * (flat.size - zeros) < len(data):
         (places,) = flat.nonzero()
-        if 6 * places.size < len(data):
-            kind, data = kind | _SPARSE, places.astype("<u2").tobytes() + flat[places].tobytes()
+        kind, data = kind | _SPARSE, places.astype(_PLACE).tobytes() + _numbers(flat[places])[0]
     if len(data) >= _MIN_COMPRESSED and len(packed := zlib.compress(data, 1)) < len(data):
         kind, data = kind | _COMPRESSED, packed
-    return _HEADER.pack(kind, count, units.shape[-1]) + data
+    return _HEADER.pack(kind, count, columns) + data
+
+
+def _numbers(units: Ints) -> tuple[bytes, int]:
+    """Return numbers in binary form, and how many of them are 0. For few, this needs fewer NumPy calls."""
+    if units.size > _FEW:
+        return units.astype(_NUMBER).tobytes(), units.size - int(np.count_nonzero(units))
+    numbers = units.tolist()
+    return struct.pack(f"<{len(numbers)}i", *numbers), numbers.count(0)
 
 
 def decode(data: bytes) -> Encoded:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,7 @@ from maillard.decisions.raw_contexts import NO_CONTEXT, RawContext
 from maillard.decisions.reward_rule import Reward
 from maillard.errors import InvalidLog, InvalidValue, UnknownName
 from maillard.policies import Distribution, Policy, policy
+from maillard.policies.base.arm_matrices import FEW_ARMS
 from maillard.segment_tally import SegmentTally
 from maillard.tally import Tally
 
@@ -40,16 +42,20 @@ _LATER_FIELDS: dict[str, Any] = {"seeded": False, "simulated_clock": False, "pru
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChoiceDistribution:
-    """The distribution of a choice: `probabilities` for sampling, and their logarithms for the log."""
+    """The distribution of a choice: logarithms of probabilities for the log, and their sums for sampling."""
 
     arms: tuple[str, ...]
     log_probabilities: tuple[float, ...]
-    probabilities: NDArray[np.float64]
     cold: tuple[bool, ...]
     "Whether each arm has no observed rewards."
     _cumulative: list[float]
     encoded: bytes | None = None
     "The feature rows or the segment that it was computed from."
+
+    @property
+    def probabilities(self) -> NDArray[np.float64]:
+        """The probability of each arm."""
+        return np.exp(self.log_probabilities)
 
     def sample(self, rng: np.random.Generator, size: int) -> list[int]:
         """Sample positions of arms independently: as policies do, but faster for a few numbers than NumPy."""
@@ -214,9 +220,13 @@ class State(Configuration):
         log = self._bound_policy().log_probabilities(**inputs)
         if mask is not None and len(chosen) < mask.size:
             log, cold = log[mask], cold[mask]
-        p = np.exp(log)
-        made = tuple(log.tolist()), p, tuple(cold.tolist()), p.cumsum().tolist()
-        return ChoiceDistribution(chosen, *made, None if encoded is None else encode(encoded))
+        logs: list[float] = log.tolist()
+        if len(logs) <= FEW_ARMS:
+            cumulative = list(itertools.accumulate(map(math.exp, logs)))
+        else:
+            cumulative = np.exp(log).cumsum().tolist()
+        row = None if encoded is None else encode(encoded)
+        return ChoiceDistribution(chosen, tuple(logs), tuple(cold.tolist()), cumulative, row)
 
     def _policy_input(
         self, mask: NDArray[np.bool_] | None, encoded: Encoded | None, eligible: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from math import isnan
+from math import isnan, nan
 from typing import Any
 
 import numpy as np
@@ -139,7 +139,9 @@ class Features:
         if limit is not None and start > limit:
             allowed = f"at most {limit} columns (max_dimension): use fewer levels, buckets or crosses"
             raise InvalidValue("features", start, allowed)
-        self._plan = [(name, types[name], self._blocks[name, types[name]][0]) for name in types]
+        self._plan = [
+            (name, type_, self._blocks[name, type_][0], *_range_of(type_)) for name, type_ in types.items()
+        ]
         places = {name: place for place, name in enumerate(types)}
         self._crosses = [
             (places[one], places[two], types[two].width, self._blocks[one, types[one], two, types[two]][0])
@@ -183,7 +185,7 @@ class Features:
         row: Floats = self.encode_units(context, arm=arm) / STEPS
         if counts is not None:
             given = context if arm is None else {**context, **arm}
-            remarks = [(name, type_.remark(plain(given.get(name)))) for name, type_, _ in self._plan]
+            remarks = [(name, type_.remark(plain(given.get(name)))) for name, type_, *_ in self._plan]
             counts.update((name, remark) for name, remark in remarks if remark)
         return row
 
@@ -194,12 +196,15 @@ class Features:
         own, context = context, context if arm is None else {**context, **arm}
         if self.rest is None and not context.keys() <= self.types.keys():
             self._refuse_unknown(context)
-        row, entries = self._template.copy(), []
-        for name, type_, start in self._plan:
-            value = context.get(name)
-            if type(value) not in _PLAIN_TYPES and (type(value) is not float or isnan(value)):
-                value = plain(value)
-            entry = type_.encode(name, type_.default_for(name) if value is None else value)
+        row, entries, get = self._template.copy(), [], context.get
+        for name, type_, start, low, high in self._plan:
+            value = get(name)
+            if type(value) is float and low <= value <= high:  # most numbers; `Number.encode` does the same
+                entry = 0, round(((value - low) / (high - low) * 2.0 - 1.0) * STEPS)
+            else:
+                if type(value) not in _PLAIN_TYPES and (type(value) is not float or isnan(value)):
+                    value = plain(value)
+                entry = type_.encode(name, type_.default_for(name) if value is None else value)
             entries.append(entry)
             row[start + entry[0]] = entry[1]
         for one, two, width, start in self._crosses:
@@ -366,3 +371,8 @@ def _type_at(where: str, data: Any) -> FeatureType:
         if error.field == "feature":  # the whole of it
             raise InvalidValue(where, error.value, error.allowed) from None
         raise error.with_location(where) from None
+
+
+def _range_of(type_: FeatureType) -> tuple[float, float]:
+    """The range of a number; for other types, one that contains no number."""
+    return (type_.low, type_.high) if isinstance(type_, Number) else (nan, nan)

@@ -32,7 +32,7 @@ def encode_frame(features: Features, frame: Any, counts: Counts) -> Floats:
     rows[:, 0] = features.intercept
     found = Counter[tuple[str, str]]()
     entries: list[tuple[Ints, Ints]] = []
-    for name, type_, start in features._plan:
+    for name, type_, start, *_ in features._plan:
         column = _Column(name, table.column(name) if name in names else None, table.num_rows)
         entry = _encode_column(column, type_, found)
         entries.append(entry)

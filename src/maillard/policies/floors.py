@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,10 @@ from maillard import specs
 from maillard.array_types import Bools, Floats, Ints
 from maillard.errors import InvalidValue
 from maillard.policies.base import Policy, linear_regret
-from maillard.policies.base.arm_matrices import count_arms, exact_sums
+from maillard.policies.base.arm_matrices import FEW_ARMS, count_arms, exact_sums
 from maillard.policies.base.policy import rounding_error
 
+_LOG_2 = math.log(2.0)
 _LINEAR = linear_regret(
     "immediate: a floor pulls every arm at a constant rate", "In exchange, its log can evaluate every arm."
 )
@@ -157,10 +159,33 @@ class WithFloor(Policy, kw_only=False):
 
 def mix_uniform(log: Floats, epsilon: float | Floats, k: int | Ints) -> Floats:
     """Return log((1 - ε) p + ε / K); for many tallies, ε and K may be one number per tally."""
-    with np.errstate(divide="ignore"):
-        floor = np.log(epsilon) - np.log(k)
-        mixed: Floats = np.logaddexp(np.log1p(-epsilon) + log, floor)
+    if isinstance(epsilon, float) and isinstance(k, int):
+        rest, floor = _known_logarithms(epsilon, k)
+        if log.size <= FEW_ARMS and log.ndim == 1:
+            return np.array([min(_add_logarithms(rest + each, floor), 0.0) for each in log.tolist()])
+    else:
+        rest, floor = _logarithms(epsilon, k)
+    mixed: Floats = np.logaddexp(rest + log, floor)
     return np.minimum(mixed, 0.0)
+
+
+def _add_logarithms(x: float, y: float) -> float:
+    """Return what `numpy.logaddexp` returns for two numbers."""
+    if x == y:
+        return x + _LOG_2
+    return x + math.log1p(math.exp(y - x)) if x > y else y + math.log1p(math.exp(x - y))
+
+
+def _logarithms(epsilon: float | Floats, k: int | Ints) -> tuple[Any, Any]:
+    """Return log(1 - ε) and log(ε / K)."""
+    with np.errstate(divide="ignore"):
+        return np.log1p(-epsilon), np.log(epsilon) - np.log(k)
+
+
+@lru_cache(maxsize=64)  # they are the same in every round without a decay
+def _known_logarithms(epsilon: float, k: int) -> tuple[float, float]:
+    rest, floor = _logarithms(epsilon, k)
+    return float(rest), float(floor)
 
 
 def mix(log: Floats, floors: Floats) -> Floats:

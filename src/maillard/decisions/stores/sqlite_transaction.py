@@ -31,6 +31,8 @@ def insert_rows(
     Every step of a statement releases the interpreter lock and competes with other threads to get it back.
     One statement with many rows has fewer steps.
     """
+    if len(rows) == 1:
+        return connection.execute(statement + clause, rows[0]).fetchall()
     found: list[Any] = []
     start = 0
     while start < len(rows):

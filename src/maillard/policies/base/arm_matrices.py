@@ -10,6 +10,10 @@ import numpy as np
 from maillard.array_types import Bools, Floats, Ints
 from maillard.errors import InvalidValue
 
+# Up to so many arms, a loop over numbers is faster than calls of NumPy, above all if the process has waited
+# for a disk in between: then the first call of each function takes ten times as long.
+FEW_ARMS = 32
+
 
 def as_arm_matrix(value: Any, shape: tuple[int, ...]) -> Floats | None:
     """Return the result of a formula as a new arm x tally matrix; None if its shape does not fit."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,7 +12,7 @@ from maillard.array_types import Bools, Floats, Ints
 from maillard.errors import InvalidValue
 from maillard.feature_grid import GridRows, grid_units
 from maillard.linear_tally import LinearTally
-from maillard.policies.base.arm_matrices import as_arm_vector
+from maillard.policies.base.arm_matrices import FEW_ARMS, as_arm_vector
 from maillard.policies.base.parameters import interval, real
 from maillard.policies.base.policy import Policy, ProbabilityKind, log_normalise, rounding_error
 from maillard.policies.numerics.linear_models import LinearModels
@@ -126,7 +127,7 @@ class LinearPolicy(Policy):
 class LinearSampled(LinearPolicy):
     """Base class of linear policies with log weights for leaders (arms with the largest mu) and rivals.
 
-    Formulas are pure and elementwise. They take arrays with one number per arm.
+    Formulas are pure and elementwise. They take the numbers of one arm, or arrays with one number per arm.
     """
 
     probability_kind: ClassVar[ProbabilityKind] = "closed form"
@@ -142,8 +143,11 @@ class LinearSampled(LinearPolicy):
 
     @np.errstate(all="ignore")  # a rival without uncertainty, s2 = 0, has the log weight -inf
     def _solve_scores(self, scores: LinearScores, bounds: bool) -> tuple[Floats, Floats | None]:
+        log = self._solve_few(scores) if scores.mu.size <= FEW_ARMS else None
+        if log is not None and not bounds:
+            return log, None
         weights = self._weights(scores.gap, scores.s2, scores)
-        log = self._normalise(weights)
+        log = self._normalise(weights) if log is None else log
         if not bounds:
             return log, None
         # The formula is evaluated with gaps and norms that are off by as much as rounding may have caused.
@@ -155,6 +159,22 @@ class LinearSampled(LinearPolicy):
             for factor in (1.0 - relative, 1.0 + relative)
         ]
         return log, normalised_error(log, spread(weights, corners))
+
+    def _solve_few(self, scores: LinearScores) -> Floats | None:
+        """Return the log probabilities, computed number by number; None if that needs arrays."""
+        mu, s2, t = scores.mu.tolist(), scores.s2.tolist(), scores.t
+        top = max(mu)
+        least = top - scores.tolerance
+        try:
+            weights = [
+                float(self.leader(width, t) if each >= least else self.rival(top - each, width, t))
+                for each, width in zip(mu, s2, strict=True)
+            ]
+            largest = max(weights)
+            total = math.log(sum([math.exp(weight - largest) for weight in weights]))
+        except (ArithmeticError, AttributeError, TypeError, ValueError):  # a formula for arrays only
+            return None
+        return np.array([weight - largest - total for weight in weights]) if total < math.inf else None
 
     def _weights(self, gap: Floats, s2: Floats, scores: LinearScores) -> Floats:
         weights = as_arm_vector(f"{self.name}: rival", self.rival(gap, s2, scores.t), gap.size)

@@ -18,21 +18,22 @@ MIN_PIVOT = 2.0**-46
 class LinearModels:
     """V = ridge I + G = L L' and theta = V^-1 (b - centre Sx) for each model of a tally. Never changed.
 
-    The models are the last axis of all arrays. `inverse[j]` has column j of L^-1: a state is factored once,
-    and then each decision is a sum of these columns.
+    The models are the last axis of all arrays. `columns[j]` has column j of L^-1, and element j of theta
+    below it: a state is factored once, and then each decision is a sum of these columns. `inverse` and
+    `theta` are their two parts.
     """
 
-    def __init__(  # noqa: PLR0917  # the parts, in their order
+    def __init__(
         self,
         counts: Ints,
         statistics: tuple[LinearStatistics, ...],
         shared: bool,
         lower: Floats,
-        inverse: Floats,
-        theta: Floats,
+        columns: Floats,
     ) -> None:
         self.counts, self.statistics, self.shared = counts, statistics, shared
-        self.lower, self.inverse, self.theta = lower, inverse, theta
+        self.lower, self.columns = lower, columns
+        self.inverse, self.theta = columns[:, :-1], columns[:, -1]
 
     @classmethod
     def of(
@@ -50,10 +51,10 @@ class LinearModels:
         pairs = zip(statistics, before.statistics, strict=True)
         changed = [i for i, (one, other) in enumerate(pairs) if one is not other]
         if not changed:
-            return cls(counts, statistics, shared, before.lower, before.inverse, before.theta)
+            return cls(counts, statistics, shared, before.lower, before.columns)
         if len(changed) == len(statistics):
             return cls(counts, statistics, shared, *_factor(statistics, ridge, centre))
-        parts = before.lower.copy(), before.inverse.copy(), before.theta.copy()
+        parts = before.lower.copy(), before.columns.copy()
         some_parts = _factor([statistics[i] for i in changed], ridge, centre)
         for part, some in zip(parts, some_parts, strict=True):
             for place, i in enumerate(changed):
@@ -78,8 +79,8 @@ class LinearModels:
 
 def _factor(
     statistics: tuple[LinearStatistics, ...] | list[LinearStatistics], ridge: float, centre: float
-) -> tuple[Floats, Floats, Floats]:
-    """Return L, the columns of L^-1, both of shape (d, d, models), and theta, of shape (d, models)."""
+) -> tuple[Floats, Floats]:
+    """Return L, of shape (d, d, models), and the columns of L^-1 and theta, of shape (d, d + 1, models)."""
     gram = np.array([each.gram for each in statistics])
     products = np.array([each.products for each in statistics])
     feature_sums = np.array([each.feature_sums for each in statistics])
@@ -96,7 +97,10 @@ def _factor(
     pivots = lower.diagonal().T
     if not (pivots * pivots > MIN_PIVOT * diagonal).all():
         raise singular_model(ridge)
-    return lower, factors[size + 1 :], backward(lower, factors[size])
+    columns = np.empty((size, size + 1, len(gram)))
+    columns[:, :size] = factors[size + 1 :]
+    columns[:, size] = backward(lower, factors[size])
+    return lower, columns
 
 
 def singular_model(ridge: float) -> InvalidValue:

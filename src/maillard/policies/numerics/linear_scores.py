@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -10,13 +11,14 @@ from maillard.array_types import Bools, Floats, Ints
 from maillard.feature_grid import STEPS
 from maillard.linear_tally import LinearStatistics
 from maillard.policies.numerics.linear_models import LinearModels
-from maillard.policies.numerics.triangular import multiply, sum_in_order
+from maillard.policies.numerics.triangular import multiply, sum_in_order, weighted_sum
 
 TIE = 2.0**-40  # relative tolerance of ties, because rounding breaks exact ones
+_STEP = 1.0 / STEPS  # a power of 2, so the product is exact
 _EPS = float(np.finfo(np.float64).eps)
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False)
 class LinearScores:
     """The estimates of the eligible arms in one decision. Never changed."""
 
@@ -24,10 +26,6 @@ class LinearScores:
     "centre + x_a' theta, the estimate of each arm's mean reward."
     s2: Floats
     "x_a' V^-1 x_a: the variance of each estimate is sigma2 times this."
-    gap: Floats
-    "The largest mu minus that of the arm; 0 for leaders."
-    leads: Bools
-    "Which arms have the largest mu, up to the tolerance for ties."
     t: int
     "1 + the number of applied rewards."
     tolerance: float
@@ -38,6 +36,17 @@ class LinearScores:
     "Feature rows in grid units, one column per arm; a disjoint model has one column for all arms."
     mask: Bools | None
     "Which arms are eligible; None if all are."
+
+    @cached_property
+    def leads(self) -> Bools:
+        """Which arms have the largest mu, up to the tolerance for ties."""
+        leads: Bools = self.mu >= np.maximum.reduce(self.mu) - self.tolerance
+        return leads
+
+    @cached_property
+    def gap(self) -> Floats:
+        """The largest mu minus that of the arm; 0 for leaders."""
+        return np.where(self.leads, 0.0, np.maximum.reduce(self.mu) - self.mu)
 
     @property
     def which(self) -> Ints:
@@ -109,13 +118,10 @@ def linear_scores(
     """
     if mask is not None and models.shared:
         units = units[:, mask]
-    rows = units / STEPS
-    mu = centre + sum_in_order(rows * models.theta)
-    y = multiply(models.inverse, rows)
+    # L^-1 x and x' theta are sums of the same columns: NumPy calls take most of the time of small models.
+    sums = weighted_sum(models.columns, units.astype(np.float64) * _STEP)
+    mu, y = centre + sums[-1], sums[:-1]
     s2 = sum_in_order(y * y)
     if mask is not None and not models.shared:
         mu, s2 = mu[mask], s2[mask]
-    top = np.maximum.reduce(mu)
-    leads = mu >= top - tolerance
-    gap = np.where(leads, 0.0, top - mu)
-    return LinearScores(mu, s2, gap, leads, t, tolerance, models, units, mask)
+    return LinearScores(mu, s2, t, tolerance, models, units, mask)

@@ -121,9 +121,14 @@ def multiply(columns: Floats, rows: Floats) -> Floats:
     >>> multiply(np.array([[[2.0], [1.0]], [[0.0], [3.0]]]), np.array([[1.0, 2.0], [10.0, 0.0]])).tolist()
     [[2.0, 4.0], [31.0, 2.0]]
     """
+    return weighted_sum(columns, rows) + 0.0
+
+
+def weighted_sum(columns: Floats, rows: Floats) -> Floats:
+    """Return the same as `multiply`, but zeros may be negative."""
     models = max(columns.shape[2], rows.shape[1])
     if columns.shape[0] * columns.shape[1] * models <= _MAX_TERMS:
-        return sum_in_order(columns * rows[:, None]) + 0.0  # no negative zeros, as below
+        return sum_in_order(columns * rows[:, None])
     total = np.zeros((columns.shape[1], models))
     for j in np.flatnonzero(rows.any(axis=1)).tolist():
         total += columns[j] * rows[j]
