@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +58,16 @@ VARIANTS = [
 def pytest_configure(config: pytest.Config) -> None:
     if "not torture" in config.option.markexpr:  # the long tests write large logs
         keep_in_memory()
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Keep the garbage collector away from modules and tests, which all stay until the end."""
+    gc.disable()
+    yield
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_xdist_auto_num_workers() -> int:

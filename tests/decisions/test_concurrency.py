@@ -13,7 +13,9 @@ from maillard.decisions.stores import Store
 from maillard.decisions.stores.sqlite import SQLiteStore
 
 MEANS = {"red": 0.3, "blue": 0.5, "green": 0.4, "late": 0.6}
-SPAWN = multiprocessing.get_context("spawn")
+# Each process is forked from one that has imported what they need, and that has opened nothing.
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload([__name__, "psycopg", "numpy.random"])
 CHOOSERS = 8
 
 
@@ -64,7 +66,7 @@ def interfere(log: str, steps: int) -> None:
 
 
 def run(target: Any, *arguments: Any) -> multiprocessing.process.BaseProcess:
-    process = SPAWN.Process(target=target, args=arguments)
+    process = PROCESSES.Process(target=target, args=arguments)
     process.start()
     return process
 

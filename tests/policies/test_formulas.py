@@ -77,8 +77,9 @@ def test_log_probabilities_agree_with_the_reference(spec) -> None:
 def test_indices_agree_with_the_reference(spec) -> None:
     """Compare the indices themselves: a wrong constant often does not change which arm wins."""
     policy, rng = make(spec), np.random.default_rng(17)
+    large = 1 if policy.name.startswith("kl-ucb") else 3  # its reference is slow
     for case in range(20):
-        tally = tally_for(policy, rng, 40 if case < 3 else 6, 1e6)
+        tally = tally_for(policy, rng, 40 if case < large else 6, 1e6)
         n, mean = tally.pulls.astype(float), tally.means
         with np.errstate(all="ignore"):
             index = policy.indices(n, mean, tally.round, len(tally))

@@ -40,6 +40,14 @@ def api(clock, tmp_path) -> Iterator[Api]:
         yield Api(service, client, str(database))
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """For tests that need no clock and create experiments of their own."""
+    database = tmp_path_factory.mktemp("shared") / "log.db"
+    with serving(database, seed=3) as service, http_client(service) as client:
+        yield Api(service, client, str(database))
+
+
 def test_late_clicks_with_the_documented_settings(api, clock) -> None:
     arms, clicks = list(late_clicks.RATES), late_clicks.Clicks(seed=1)
     experiment = api.create_experiment(arms=arms, policy="thompson", reward=late_clicks.RULE)
@@ -103,16 +111,16 @@ def test_states_show_final_rewards_only(api, clock, learn, applied) -> None:
     assert state["note"]
 
 
-def test_intervals_are_refused_for_a_biased_subset(api) -> None:
-    experiment = api.create_experiment(arms=["a", "b"], policy="uniform")
+def test_intervals_are_refused_for_a_biased_subset(shared) -> None:
+    experiment = shared.create_experiment(arms=["a", "b"], policy="uniform")
     made = [each["decision"]["id"] for each in experiment.decisions(*[{}] * 40)]
     for identifier in made[:10]:
-        api.reward(identifier, 1)
+        shared.reward(identifier, 1)
     state = experiment.state
     assert {each["lower"] for each in state["arms"]} == {None}
     assert "30 of 40 decisions have no reward" in state["interval"]["refusal"]
     for identifier in made[10:]:
-        api.reward(identifier, 0)
+        shared.reward(identifier, 0)
     assert experiment.state["interval"]["refusal"] is None
 
 
@@ -139,14 +147,14 @@ def evaluation_of(experiment: Experiment, client: httpx2.Client) -> Any:
 # The default policy, hints, durations, and messages without Python syntax.
 
 
-def test_the_default_policy_and_hints(api) -> None:
+def test_the_default_policy_and_hints(shared) -> None:
     body = {"experiment": "clicks", "arms": ["a", "b"], "reward": late_clicks.RULE}
-    assert api.client.post("/v1/experiments", json=body).json()["policy"] == "kl-ms+:floor=0.1"
-    hints = api.create_experiment(policy="ts").configuration["hints"]
+    assert shared.client.post("/v1/experiments", json=body).json()["policy"] == "kl-ms+:floor=0.1"
+    hints = shared.create_experiment(policy="ts").configuration["hints"]
     assert len(hints) == 1
     assert "kl-ms+ or thompson" in hints[0]
-    assert "Hint" not in api.service.output
-    assert "Warning" not in api.service.output
+    assert "Hint" not in shared.service.output
+    assert "Warning" not in shared.service.output
 
 
 @pytest.mark.parametrize(
@@ -160,9 +168,9 @@ def test_the_default_policy_and_hints(api) -> None:
         ({"arms": ["a", "a"]}, ["each name once", 'got "a"']),
     ],
 )
-def test_error_messages_do_not_contain_python(api, body, parts) -> None:
+def test_error_messages_do_not_contain_python(shared, body, parts) -> None:
     given = {"experiment": "wrong", "arms": ["a", "b"], "policy": "uniform", "reward": {}} | body
-    response = api.client.post("/v1/experiments", json=given)
+    response = shared.client.post("/v1/experiments", json=given)
     assert response.status_code == 422
     message = response.json()["error"]["message"]
     for part in parts:
@@ -171,20 +179,20 @@ def test_error_messages_do_not_contain_python(api, body, parts) -> None:
         assert python not in message
 
 
-def test_a_paused_experiment_says_how_to_continue(api) -> None:
-    experiment = api.create_experiment()
+def test_a_paused_experiment_says_how_to_continue(shared) -> None:
+    experiment = shared.create_experiment()
     experiment.request("POST", ":pause")
     assert experiment.decide().json()["error"]["message"].endswith("is paused; resume it first")
 
 
 @pytest.mark.parametrize("window", ["90s", "1.5m", 90, 90.0])
-def test_durations(api, window) -> None:
-    experiment = api.create_experiment(reward={"low": 0, "high": 1, "window": window, "default": 0})
+def test_durations(shared, window) -> None:
+    experiment = shared.create_experiment(reward={"low": 0, "high": 1, "window": window, "default": 0})
     assert experiment.configuration["reward"]["window"] == 90.0
 
 
-def test_an_invalid_duration_names_the_field(api) -> None:
+def test_an_invalid_duration_names_the_field(shared) -> None:
     body = {"experiment": "x", "arms": ["a"], "reward": {"low": 0, "high": 1, "window": "soon", "default": 0}}
-    response = api.client.post("/v1/experiments", json=body)
+    response = shared.client.post("/v1/experiments", json=body)
     assert response.status_code == 422
     assert response.json()["error"]["path"] == "$.reward.window"

@@ -491,6 +491,7 @@ def test_reading_while_others_write_misses_nothing(log: Log) -> None:
             while not stop.is_set():
                 for made in bandit.choose(unit=f"user-{rng.randrange(500)}", size=rng.choice((1, 1, 7))):
                     bandit.reward(made.id, rng.random())
+                stop.wait(0.02)
         except BaseException as error:  # noqa: BLE001  # reported below
             errors.append(error)
 

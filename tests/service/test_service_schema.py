@@ -18,6 +18,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from schemathesis import GenerationMode
 from schemathesis.checks import CHECKS, CheckContext, load_all_checks
+from schemathesis.generation.feedback import FeedbackSources
+from schemathesis.pytest._test_builder import build_operation_test
+from schemathesis.python._constants.orchestrator import make_constants_value_source
 
 from maillard.decisions.stores import open_store
 from maillard.service.api_keys import create
@@ -202,16 +205,27 @@ def test_the_document_says_which_operations_require_a_key(recorder: RecordingCli
 # Valid and invalid requests, at the limits of the document and at random.
 
 
-@SCHEMA.parametrize()  # type: ignore[untyped-decorator]  # made at run time
-@suite(FEW)
-def test_every_operation(case: Any, recorder: RecordingClient) -> None:
-    recorder.check(case)
+@pytest.mark.parametrize("name", BY_NAME)
+def test_every_operation(recorder: RecordingClient, name: str) -> None:
+    """As `SCHEMA.parametrize()`, which would make the requests at the limits whenever tests are collected."""
+
+    @suite(FEW)
+    def check(case: Any) -> None:
+        recorder.check(case)
+
+    build_operation_test(
+        config=SCHEMA.config,
+        operation=SCHEMA.find_operation_by_id(name),
+        test_func=check,
+        given_kwargs={},
+        feedback=FeedbackSources(constants_value_source=make_constants_value_source(SCHEMA)),
+    )()
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("name", BY_NAME)
 def test_every_operation_with_many_examples(recorder: RecordingClient, name: str) -> None:
-    """Random requests only; those at the limits would take seconds at every collection of tests."""
+    """Random requests only."""
     operation = SCHEMA.find_operation_by_id(name)
 
     @suite(MANY)

@@ -117,13 +117,14 @@ def test_the_comparison_detects_a_small_error(spec, other) -> None:
     assert min(compare(lazy, direct)) < SURE
 
 
+@pytest.mark.parametrize("horizon", [1000, pytest.param(2000, marks=pytest.mark.torture)])
 @pytest.mark.parametrize(
     "spec", ["ms+", "kl-ms", "ts", "ts-bernoulli", "ucb1", "imed:family=bernoulli", "moss"]
 )
-def test_lazy_and_direct_agree_with_many_arms(spec) -> None:
+def test_lazy_and_direct_agree_with_many_arms(spec, horizon) -> None:
     """Covers trees with several levels, frequent updates of bounds, and many ties."""
     text = "bernoulli-equal:arms=150"
-    lazy, direct = plan_of(spec, text, 2000, 1, LAZY), plan_of(spec, text, 2000, 2, DIRECT)
+    lazy, direct = plan_of(spec, text, horizon, 1, LAZY), plan_of(spec, text, horizon, 2, DIRECT)
     a, b = run_trials(lazy, 0, 120), run_trials(direct, 0, 120)
     assert stats.ks_2samp(a.regret[:, -1], b.regret[:, -1]).pvalue > SURE
     assert stats.ks_2samp(a.pulls.max(axis=1), b.pulls.max(axis=1)).pvalue > SURE
