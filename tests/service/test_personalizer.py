@@ -232,6 +232,7 @@ def test_activating_a_logged_event_changes_nothing(client, log) -> None:
         (RankRequest(actions=actions(*map(str, range(51)))), "length <= 50"),
         (RankRequest(actions=actions("a", "b", "a")), 'each id once, got "a"'),
         (RankRequest(actions=actions("a"), excluded_actions=["a"]), "ids that leave at least one action"),
+        (RankRequest(actions=actions("a"), event_id="a\0b"), "eventId: expected a string"),
         (RankRequest(actions=actions("a"), context_features=[7]), "Expected `object`, got `int`"),
         (RankRequest(actions=actions("a"), context_features=[{"a": 1}, {"a": 2}]), "one value for each key"),
         (RankRequest(actions=actions("a"), context_features=[{"action": "x"}]), "'a' has this one"),

@@ -29,7 +29,7 @@ _INSTEAD = {
 async def rank(context: RequestContext) -> HttpResponse:
     """Choose an action and log the decision. With deferActivation, it is logged when it is activated."""
     body: wire.RankRequest = context.body
-    key = body.event_id or str(uuid.uuid4())
+    key = check_name("eventId", body.event_id or str(uuid.uuid4()))
     request = rank_request(body, key)
     experiment, defer = await context.experiment(), bool(body.defer_activation)
     if body.event_id and not defer:
