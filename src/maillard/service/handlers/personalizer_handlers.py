@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import suppress
 
 from maillard import wire_schema as wire
 from maillard.decisions import deferred_events
@@ -46,9 +47,10 @@ async def rank(context: RequestContext) -> HttpResponse:
     if not isinstance(rows, Repeated):
         _count(context, rows[0])
     if body.event_id:  # a reward may have come first
-        waiting = await context.service.experiments.run(_read_waiting, experiment, key)
-        if waiting is not None:
-            await context.service.experiments.change(_release, experiment, key)
+        with suppress(MaillardError):  # the decision is in the log: if this fails, a sweep repeats it
+            waiting = await context.service.experiments.run(_read_waiting, experiment, key)
+            if waiting is not None:
+                await context.service.experiments.change(_release, experiment, key)
     return HttpResponse(201, rank_response(body, key, rows[0]), decision_id=rows[0].id)
 
 
