@@ -169,6 +169,20 @@ def test_rewards_that_came_before_a_logged_decision_are_released(bandit: Bandit)
     check(bandit, 1)
 
 
+def test_a_reward_is_not_lost_if_the_process_ends_before_its_release(bandit: Bandit, log: Log) -> None:
+    """Its window has closed when a service sweeps again, but it came in time."""
+    add_reward(bandit, "e1", 1.0)
+    (row,) = bandit.session.decide(request("e1"))
+    add_reward(bandit, "late", 1.0)
+    log.clock.forward(60)
+    (after,) = bandit.session.decide(request("late"))  # its reward had expired before
+    assert sweep(bandit) == 0
+    with bandit._store.reading(EXPERIMENT) as transaction:
+        found = transaction.reward_events([row.id, after.id])
+    assert [(key, each.value) for key, rewards in found.items() for each in rewards] == [(row.id, 1.0)]
+    check(bandit, 2)
+
+
 def test_a_damaged_record_is_reported(bandit: Bandit) -> None:
     with bandit._store.transaction(EXPERIMENT, lock=True) as transaction:
         transaction.put_document(f"waiting:{EXPERIMENT}", "e1", '{"expires": 1}')

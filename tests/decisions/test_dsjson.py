@@ -449,6 +449,15 @@ def test_wrong_nested_contexts(wrong) -> None:
         flatten(wrong, "context")
 
 
+def test_long_keys_are_not_repeated_for_every_value_in_them() -> None:
+    """Half a megabyte of JSON would become gigabytes of keys."""
+    names = [f"k{number}" for number in range(8_000)]
+    for length, values in ((400_000, 1), (400_000, {}), (16_000, 1)):
+        with pytest.raises(InvalidValue, match=r"^context: expected .* characters"):
+            flatten({"a" * length: dict.fromkeys(names, values)}, "context")
+    assert len(flatten({"a" * 300: dict.fromkeys(names[:100], 1)}, "context")) == 100
+
+
 def test_an_integer_of_thousands_of_digits_is_refused() -> None:
     bandit = Bandit(["red", "blue"], "uniform")
     with pytest.raises(InvalidValue, match="context: expected at most 16384 bytes"):

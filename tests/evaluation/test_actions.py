@@ -26,6 +26,9 @@ from maillard import (
 from maillard.decisions import export_changes, write_log
 from maillard.decisions.raw_contexts import read_context
 from maillard.errors import UnknownName
+from maillard.evaluation.action_targets import ActionTarget, bind_to_actions
+from maillard.evaluation.evaluation_log import open_log
+from maillard.evaluation.query import Settings
 from maillard.evaluation.sequential import bernstein
 from maillard.evaluation.sequential.bernstein import EmpiricalBernstein
 from maillard.policies.targets import FixedArm
@@ -394,11 +397,13 @@ def test_a_repeated_choice_has_the_actions_of_the_choice(tmp_path: Path) -> None
         assert (first.diagnostics.rows, first.diagnostics.max_weight) == (40, pytest.approx(2.0))
         found = evaluate(source, lambda _, actions: next(iter(actions)), ["ips"], **OPTIONS)
         assert found.diagnostics.left_out == {"with unknown actions": 20}
+        assert any("which rows repeat a choice depends on the choice" in each for each in first.warnings)
 
 
 REFUSED: dict[str, tuple[Any, str]] = {
     "a distribution over names": ("dist:a1=1", "uniform, logged, rank:1"),
     "a rank that no decision has": ("rank:99", "rank:1 for the action that was listed first, up to rank:6"),
+    "a rank of thousands of digits": (f"rank:{'9' * 5000}", "up to rank:6"),
     "no rank": ("rank:first", "up to rank:6"),
     "a policy that learns": ("ms+", "because the arms differ at every decision"),
 }
@@ -451,3 +456,21 @@ def test_a_decision_with_many_actions_is_read_in_small_parts(tmp_path: Path) -> 
     found = evaluate(pa.table(table), "rank:2", ["ips", "dr"], reward_range=(0, 1), **OPTIONS)
     terms = (np.array(chosen) == 1) * sizes * table["reward"]
     assert found["ips"].value == pytest.approx(terms.mean(), abs=1e-12)
+
+
+def test_a_rule_of_many_clauses_needs_no_more_distributions(log: Path) -> None:
+    """There are those of uniform, and one for each rank, however many clauses and names there are."""
+    names = ["a1", "a2", "a3", "uniform"]
+    clauses = [f"device=d{number}->{names[number % 4]}" for number in range(200)]
+    rule = ",".join(["rule:device=phone->a2", *clauses, "device=desktop->a1", "else->uniform"])
+    with open_log(read_log(log), Settings()) as opened:
+        width = len(opened.arms)
+        target = bind_to_actions(rule, opened)
+        assert len(target.probabilities) == 1 + width
+        assert isinstance(target, ActionTarget)
+        for columns in opened.columns():
+            table, places = target.rows_of(columns, "log")
+            assert len(table) <= 2 * width
+            assert places.max() < len(table)
+    found = evaluate(log, "rule:device=phone->a2,device=desktop->a1,else->uniform", ["ips"], **OPTIONS)
+    assert evaluate(log, rule, ["ips"], **OPTIONS)["ips"].value == found["ips"].value

@@ -313,7 +313,7 @@ def test_a_frozen_policy_is_that_of_its_state() -> None:
     assert report.diagnostics.rows == len(terms) < 300
     assert report.diagnostics.left_out["before state 120"] == 300 - len(terms)
     assert report["cs-dr"].value is not None
-    for wrong in ("frozen:0", "frozen:x", "frozen:999"):
+    for wrong in ("frozen:0", "frozen:x", "frozen:999", f"frozen:{'9' * 5000}"):
         with pytest.raises(InvalidValue):
             evaluate(bandit, wrong)
     with pytest.raises(CannotAnswer, match="no events"):

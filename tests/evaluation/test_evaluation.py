@@ -744,6 +744,18 @@ def test_sticky_rows_are_clustered(tmp_path) -> None:
     assert naive < report["ips"].standard_error / 1.5
 
 
+@pytest.mark.parametrize("second", [["a", "b"], ["a", "c"]])
+def test_sticky_units_that_get_another_arm_are_noted(second) -> None:
+    """Whoever had b gets a new arm in the second call: a is repeated in some rows, sampled in others."""
+    with Bandit(["a", "b", "c"], "uniform", reward=Reward(low=0, high=1), sticky=True, seed=1) as bandit:
+        for eligible in (["a", "b"], second):
+            for number in range(50):
+                bandit.reward(bandit.choose(f"u{number}", eligible=eligible).id, 0.5)
+        found = evaluate(bandit, "arm:a", ["snips"])
+    noted = any("which rows repeat a choice depends on the choice" in each for each in found.warnings)
+    assert noted == (second == ["a", "c"])
+
+
 def test_positions_from_one_or_from_zero() -> None:
     table, *_ = random_log(positions=3, seed=19)
     shifted = table.set_column(

@@ -128,6 +128,7 @@ def test_declared_features_and_keys() -> None:
 
 WRONG = {
     "no JSON": ("linear:age", InvalidValue, "JSON such as"),
+    "deep JSON": ("linear:" + "[" * 100_000, InvalidValue, "JSON such as"),
     "no weights": ('linear:{"features": {}}', InvalidValue, "JSON such as"),
     "an unknown column": (SPEC.replace('"age": 0.5', '"height": 0.5'), UnknownName, "height"),
     "a weight that is no number": (SPEC.replace("0.5", '"0.5"'), InvalidValue, "finite number"),

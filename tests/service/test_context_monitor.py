@@ -15,6 +15,7 @@ from maillard import Bandit, Features, Reward, hashed, wire_schema
 from maillard.decisions.decision import LoggedContext
 from maillard.decisions.stores import Store
 from maillard.features import category, flag
+from maillard.features.feature_types import Number
 from maillard.service.context_monitor import ContextMonitor
 from maillard.service.context_statistics import (
     MAX_ARMS,
@@ -222,6 +223,16 @@ def test_hostile_contexts_do_not_fill_the_memory() -> None:
     assert (pooled[0], pooled[1] and pooled[1]["decisions"]) == ([], 3 * MAX_VALUES)
     assert len(pickle.dumps(statistics._keys)) < 300_000
     assert statistics.without_context == 6
+
+
+def test_numbers_beyond_all_floats_are_counted() -> None:
+    """A decision that was appended may have a context that the experiment would have refused."""
+    statistics = ContextStatistics(Declaration(("age",), {"age": Number(0, 10)}, 1))
+    for sign in "", "-":
+        context = f'{{"age": {sign}1{"0" * 400}}}'
+        statistics.count(LoggedContext("1", "a", context, 1))
+    assert [each["value"] for each in statistics.segments("age")[0]] == ["below 0", "above 10"]
+    assert statistics.features()[0]["missing"] == 2
 
 
 def test_one_request_reads_a_part_of_a_long_log(log: Log, monkeypatch) -> None:

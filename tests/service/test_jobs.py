@@ -74,6 +74,11 @@ def test_actions_that_differ_at_every_decision(tmp_path: Path) -> None:
     for wrong in ("dist:article-1=1", "ms+", "rank:", "rank:9", 3):
         with pytest.raises(InvalidValue, match="target"):
             run_what_if(str(path), wrong)
+    with pytest.raises(InvalidValue, match="against: expected rank:1"):
+        run_what_if(str(path), "uniform", None, 0.9, "rank:9")
+    for wrong in ("arm:article-9", "rule:else->article-9"):
+        with pytest.raises(UnknownName, match="against arm: unknown name 'article-9'"):
+            run_what_if(str(path), "uniform", None, 0.9, wrong)
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
 import itertools
 import json
 import math
 import random
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,9 +30,13 @@ from msrest.exceptions import HttpOperationError
 from maillard import Bandit, Features, Reward, hashed, read_log, verify
 from maillard import wire_schema as wire
 from maillard.decisions.decision import Decision
+from maillard.decisions.deferred_events import sweep
 from maillard.decisions.stores import open_store
-from maillard.errors import InvalidValue
+from maillard.errors import InvalidValue, Unavailable
+from maillard.service.access_log import AccessLog
 from maillard.service.api_keys import create
+from maillard.service.handlers.personalizer_handlers import rank, reward_event
+from maillard.service.handlers.request_context import RequestContext
 from maillard.service.personalizer.experiment import (
     DEFAULT_POLICY,
     default_features,
@@ -37,6 +44,7 @@ from maillard.service.personalizer.experiment import (
     open_experiment,
 )
 from maillard.service.personalizer.rank_calls import rank_request, rank_response
+from maillard.service.service_state import Service as Running
 from tests.serving import Service, serving
 
 NAME = "personalizer"
@@ -232,6 +240,7 @@ def test_activating_a_logged_event_changes_nothing(client, log) -> None:
         (RankRequest(actions=actions(*map(str, range(51)))), "length <= 50"),
         (RankRequest(actions=actions("a", "b", "a")), 'each id once, got "a"'),
         (RankRequest(actions=actions("a"), excluded_actions=["a"]), "ids that leave at least one action"),
+        (RankRequest(actions=actions("a"), event_id="a\0b"), "eventId: expected a string"),
         (RankRequest(actions=actions("a"), context_features=[7]), "Expected `object`, got `int`"),
         (RankRequest(actions=actions("a"), context_features=[{"a": 1}, {"a": 2}]), "one value for each key"),
         (RankRequest(actions=actions("a"), context_features=[{"action": "x"}]), "'a' has this one"),
@@ -508,6 +517,38 @@ def mean_regret(features: Features, visitors: int = 240) -> float:
         bandit.reward(row, float(rng.random() < VISITORS[device][row.arm]))
         lost.append(0.6 - VISITORS[device][row.arm])
     return sum(lost[-visitors // 3 :]) / (visitors // 3)
+
+
+def test_a_logged_decision_is_returned_even_if_its_reward_must_wait_longer(tmp_path, monkeypatch) -> None:
+    """An error would mean that no action was chosen, but the log has one."""
+
+    def fail(*_: object) -> None:
+        raise Unavailable("the log cannot be written")
+
+    monkeypatch.setattr("maillard.service.handlers.personalizer_handlers._release", fail)
+
+    async def call() -> list[int]:
+        store = open_store(str(tmp_path / "log.db"))
+        open_experiment(store, NAME)
+        async with Running(
+            store, str(tmp_path / "log.db"), AccessLog(io.StringIO()), rate_limit=0, no_keys=True,
+            stopping=threading.Event(), personalizer=NAME,
+        ) as running:  # fmt: skip
+            path = {"experiment": NAME, "eventId": "e1"}
+            reward = wire.PersonalizerReward(value=1.0)
+            asked = wire.RankRequest(actions=[wire.RankableAction(id=each) for each in "ab"], event_id="e1")
+            statuses = [
+                (await reward_event(RequestContext(running, path, {}, reward, {}, None))).status,
+                (await rank(RequestContext(running, path, {}, asked, {}, None))).status,
+            ]
+            experiment = await running.experiments.get(NAME)
+            experiment.bandit.session.write(sweep)
+        return statuses
+
+    assert asyncio.run(call()) == [204, 201]
+    row = stored(tmp_path / "log.db", "e1")
+    assert row is not None
+    assert rewards_of(tmp_path / "log.db", row.id) == [1.0]
 
 
 def test_the_default_features_learn_to_personalise() -> None:

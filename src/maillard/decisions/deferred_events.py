@@ -124,15 +124,21 @@ def release(transaction: Transaction, state: State, key: str) -> None:
 
 
 def sweep(transaction: Transaction, state: State) -> int:
-    """Remove what has expired, and apply rewards whose decisions are in the log. Returns how many wait."""
-    kind = _kind(transaction)
-    found = {key: _read(text) for key, text in transaction.documents(kind).items()}
-    for key, waiting in found.items():
-        if waiting.expires <= transaction.now:
-            transaction.remove_document(kind, key)
-        elif waiting.decision is None:
+    """Remove what has expired, and apply rewards whose decisions are in the log. Returns how many wait.
+
+    A process that ends after it has logged a decision may leave its rewards to this.
+    """
+    kind, left = _kind(transaction), 0
+    for key, text in transaction.documents(kind).items():
+        waiting = _read(text)
+        logged = None if waiting.decision else transaction.decisions_by_key([key]).get(key)
+        if logged and logged[0].time < waiting.expires:
             release(transaction, state, key)
-    return len(transaction.documents(kind))
+        elif waiting.expires <= transaction.now:
+            transaction.remove_document(kind, key)
+        else:
+            left += 1
+    return left
 
 
 def _apply(

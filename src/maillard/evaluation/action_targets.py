@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from maillard.decisions.columns import Columns
 from maillard.decisions.contexts import context_key
 from maillard.decisions.state import State
 from maillard.errors import InvalidLog, InvalidValue, UnknownName
-from maillard.evaluation.bound_targets import Target, state_number
+from maillard.evaluation.bound_targets import Target, counting_number, state_number
 from maillard.evaluation.contextual_targets import (
     ContextualTarget,
     LoggedTarget,
@@ -49,6 +50,14 @@ def actions_of(columns: Columns) -> Actions:
     """The actions of some rows."""
     assert columns.actions is not None  # the log has actions
     return columns.actions
+
+
+@lru_cache(maxsize=1)
+def _each_rank(width: int) -> Floats:
+    """The distributions that always choose one rank, which the targets of a rule share."""
+    made = np.eye(width)
+    made.setflags(write=False)
+    return made
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -91,11 +100,11 @@ class RankTarget(ActionTarget):
     @classmethod
     def of(cls, number: str, log: EvaluationLog) -> RankTarget:
         """The target at a rank that is numbered from 1."""
-        width = len(log.arms)
-        if not (number.isascii() and number.isdecimal() and 1 <= int(number) <= width):
+        width, rank = len(log.arms), counting_number(number)
+        if rank is None or rank > width:
             allowed = f"rank:1 for the action that was listed first, up to rank:{width}"
             raise InvalidValue("target", f"rank:{number}", allowed)
-        return cls(f"rank:{int(number)}", np.eye(width)[[int(number) - 1]])
+        return cls(f"rank:{rank}", np.eye(width)[[rank - 1]])
 
     def rows_of(self, columns: Columns, source: str) -> tuple[Floats, Ints]:  # noqa: ARG002
         return self.probabilities, np.zeros(len(columns), np.int64)
@@ -116,7 +125,7 @@ class NamedAction(ActionTarget):
         if name not in log.action_names:
             known = sorted(log.action_names)
             raise UnknownName("target: action", name, get_close_matches(name, known) or known[:_MAX_LISTED])
-        return cls(f"arm:{name}", np.eye(len(log.arms)), action=name)
+        return cls(f"arm:{name}", _each_rank(len(log.arms)), action=name)
 
     def rows_of(self, columns: Columns, source: str) -> tuple[Floats, Ints]:  # noqa: ARG002
         return self.probabilities, actions_of(columns).ranks_of(self.action)
@@ -135,23 +144,28 @@ class RuleOverActions(ActionTarget):
         """The target of a spec, as in rule:device=phone->article-17,else->uniform."""
         rule = Rule.read(spec)
         log.require_keys(rule.keys)
-        clauses: list[ActionTarget] = [
-            UniformOverActions.of(log) if each.arm is None else NamedAction.of(each.arm, log)
-            for each in rule.clauses
-        ]
-        bounds = np.vstack([each.probabilities for each in clauses])
-        return cls(str(rule), bounds, rule=rule, clauses=tuple(clauses))
+        wanted = dict.fromkeys(each.arm for each in rule.clauses)
+        made: dict[str | None, ActionTarget] = {
+            arm: UniformOverActions.of(log) if arm is None else NamedAction.of(arm, log) for arm in wanted
+        }
+        # All names have the same distributions, which are wide.
+        bounds = np.vstack(list({type(each): each.probabilities for each in made.values()}.values()))
+        return cls(str(rule), bounds, rule=rule, clauses=tuple(made[each.arm] for each in rule.clauses))
 
     def rows_of(self, columns: Columns, source: str) -> tuple[Floats, Ints]:
         clause = self.rule.places(contexts_of(columns, source))
-        tables, place, start = [], np.full(len(columns), -1, np.int64), 0
-        for number, target in enumerate(self.clauses):
+        place, size = np.full(len(columns), -1, np.int64), 0
+        tables: dict[type[ActionTarget], tuple[int, Floats]] = {}
+        for number in np.union1d(clause, [len(self.clauses) - 1]).tolist():  # at least one table
+            target = self.clauses[number]
             table, own = target.rows_of(columns, source)
+            if type(target) not in tables:
+                tables[type(target)] = size, table
+                size += len(table)
+            start, _ = tables[type(target)]
             decides = (clause == number) & (own >= 0)
             place[decides] = own[decides] + start
-            tables.append(table)
-            start += len(table)
-        return np.vstack(tables), place
+        return np.vstack([table for _, table in tables.values()]), place
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 AnyTarget: TypeAlias = "str | Policy | Target | Callable[..., Any]"
 _MAX_NAME_LENGTH = 160
+_MAX_DIGITS = 18  # Python refuses to read thousands of digits
 _FROZEN, _LOGGED = "frozen:", "logged"
 
 
@@ -168,9 +169,16 @@ def shortened(name: str) -> str:
 
 def state_number(text: str) -> int:
     """The number of a state in a target such as frozen:12000."""
-    if not (text.isascii() and text.isdecimal() and int(text) > 0):
+    number = counting_number(text)
+    if number is None:
         raise InvalidValue("target", _FROZEN + text, "the number of a state, as in frozen:12000")
-    return int(text)
+    return number
+
+
+def counting_number(text: str) -> int | None:
+    """A whole number >= 1 in a spec; None if the text is something else."""
+    digits = text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS
+    return int(text) or None if digits else None
 
 
 def _first_position(target: Target, log: EvaluationLog, given: int | None) -> int:

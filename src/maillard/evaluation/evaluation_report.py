@@ -217,6 +217,13 @@ class Report(Estimates):
                 f"visitors return, and their rewards are alike: the design effect is {d.design_effect:.2g}, "
                 + (allowed if self.evidence.query.by_unit else ignored)
             )
+        sums, has_actions = self.evidence.sums, self.evidence.log.action_names is not None
+        if sums.repeated and (sums.changed_eligibility or has_actions):
+            found.append(
+                f"{sums.repeated:,} rows repeat the choice of a sticky unit, and the eligible arms differ. A "
+                "unit whose arm cannot be chosen gets another one. If that happened, which rows repeat a "
+                "choice depends on the choice, so estimates are biased and intervals may miss the value"
+            )
         if d.filled:
             found.append(
                 f"{share_text(d.filled)} of the rewards are missing. The intervals are valid whatever these "

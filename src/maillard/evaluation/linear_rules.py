@@ -58,7 +58,7 @@ class LinearRule:
             data = json.loads(text.strip().removeprefix(PREFIX))
             features, given = Features.from_json(json.dumps(data["features"])), data["weights"]
             rows = {arm: dict(row) for arm, row in given.items()}
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise InvalidValue("target", text, f"{PREFIX} and JSON such as {_FORMAT}") from None
         if len(rows) < 1:
             raise InvalidValue("linear: weights", given, "the weights of at least one arm")
@@ -67,7 +67,7 @@ class LinearRule:
             for name, value in row.items():
                 if name not in features.names:
                     raise UnknownName(f"linear: weights of {arm!r}: column", name, list(features.names))
-                if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+                if isinstance(value, bool) or not isinstance(value, int | float) or not _is_finite(value):
                     raise InvalidValue(f"linear: weight of {arm!r}: {name}", value, "a finite number")
                 line[features.names.index(name)] = value
         return cls(features, tuple(rows), weights)
@@ -113,6 +113,13 @@ class LinearRule:
                 raise UnknownName("linear: arm", arm, list(arms))
             row[list(arms).index(arm)] = 1.0
         return table
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number beyond all floats
+        return False
 
 
 def _sum_text(names: Sequence[str], weights: Sequence[float]) -> str:

@@ -106,6 +106,11 @@ class LogSums(MergeableSums):
         """Whether some arm could not be chosen in some rows."""
         return any((table[0] < table[0].max()).any() for table in self.overlap.values())
 
+    @property
+    def changed_eligibility(self) -> bool:
+        """Whether some arm could be chosen in some rows, but not in all."""
+        return any(((table[0] > 0) & (table[0] < table[0].max())).any() for table in self.overlap.values())
+
     def verdict(self) -> str:
         """Whether the chosen arms agree with the logged probabilities, and the rows show no fault."""
         return "broken" if self.faults else self._choices_verdict

@@ -224,10 +224,10 @@ class ContextStatistics:
             return value_text(value)
         declared = self.declaration.types[key]
         assert isinstance(declared, Number)
-        if value > declared.high:
-            return labels[-1]
+        if not declared.low <= value <= declared.high:  # it may be too large for a float
+            return labels[-1] if value > declared.high else labels[0]
         part = (value - declared.low) / (declared.high - declared.low) * _PARTS
-        return labels[0] if part < 0 else labels[1 + min(int(part), _PARTS - 1)]
+        return labels[1 + min(int(part), _PARTS - 1)]
 
     def _observe(self, context: dict[str, Any]) -> None:
         for name, declared in self.declaration.types.items():

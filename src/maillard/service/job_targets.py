@@ -105,10 +105,17 @@ def _choice(clause: Clause) -> str:
 
 
 def rule_error(error: errors.MaillardError, targets: dict[str, ParsedTarget]) -> None:
-    """Raise the error of an evaluation again if it is about a rule or a key, with the field of the query."""
+    """Raise the error of an evaluation again, with the field of the query, if a target or a key is wrong."""
     if isinstance(error, errors.UnknownName) and error.kind == "key of the context":
         fields = [f"{field} key" for field, each in targets.items() if error.name in each.keys]
         raise errors.UnknownName(fields[0] if fields else "by", error.name, error.known) from None
+    if isinstance(error, errors.UnknownName) and error.kind == "target: action":
+        wrong = [f"{field} arm" for field, each in targets.items() if error.name in each.spec]
+        raise errors.UnknownName((wrong or ["target arm"])[0], error.name, error.known) from None
+    if isinstance(error, errors.InvalidValue) and error.field == "target":
+        for field, each in targets.items():
+            if error.value == each.spec:
+                raise errors.InvalidValue(field, error.value, error.allowed) from None
     if isinstance(error, errors.InvalidValue) and error.field.startswith("rule: "):
         condition, found = error.field.removeprefix("rule: "), repr(error.value)[:60]
         allowed = f"a rule that fits the log: {condition} needs {error.allowed}, and one is {found}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import suppress
 
 from maillard import wire_schema as wire
 from maillard.decisions import deferred_events
@@ -29,7 +30,7 @@ _INSTEAD = {
 async def rank(context: RequestContext) -> HttpResponse:
     """Choose an action and log the decision. With deferActivation, it is logged when it is activated."""
     body: wire.RankRequest = context.body
-    key = body.event_id or str(uuid.uuid4())
+    key = check_name("eventId", body.event_id or str(uuid.uuid4()))
     request = rank_request(body, key)
     experiment, defer = await context.experiment(), bool(body.defer_activation)
     if body.event_id and not defer:
@@ -46,9 +47,10 @@ async def rank(context: RequestContext) -> HttpResponse:
     if not isinstance(rows, Repeated):
         _count(context, rows[0])
     if body.event_id:  # a reward may have come first
-        waiting = await context.service.experiments.run(_read_waiting, experiment, key)
-        if waiting is not None:
-            await context.service.experiments.change(_release, experiment, key)
+        with suppress(MaillardError):  # the decision is in the log: if this fails, a sweep repeats it
+            waiting = await context.service.experiments.run(_read_waiting, experiment, key)
+            if waiting is not None:
+                await context.service.experiments.change(_release, experiment, key)
     return HttpResponse(201, rank_response(body, key, rows[0]), decision_id=rows[0].id)
 
 
