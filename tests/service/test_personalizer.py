@@ -199,8 +199,11 @@ def test_a_deferred_event_counts_only_after_its_activation(client, log) -> None:
         event: client.rank(RankRequest(actions=actions(), event_id=event, defer_activation=True))
         for event in (shown, hidden)
     }
-    again = RankRequest(actions=actions(), event_id=shown)  # a retry that has lost the flag
+    again = RankRequest(actions=actions(), event_id=shown, defer_activation=True)
     assert client.rank(again).as_dict() == found[shown].as_dict()
+    again.defer_activation = False  # the caller would believe that the decision counts
+    with pytest.raises(ErrorResponseException, match="activation was deferred"):
+        client.rank(again)
     client.events.reward(hidden, 1.0)
     client.events.reward(shown, 1.0)
     assert stored(log, shown) is None

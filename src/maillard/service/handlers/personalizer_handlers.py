@@ -35,7 +35,9 @@ async def rank(context: RequestContext) -> HttpResponse:
     experiment, defer = await context.experiment(), bool(body.defer_activation)
     if body.event_id and not defer:
         waiting = await context.service.experiments.run(_read_waiting, experiment, key)
-        defer = waiting is not None and waiting.decision is not None
+        if waiting is not None and waiting.decision is not None:
+            message = f"eventId: {key!r:.280} has a decision whose activation was deferred. Activate it, or "
+            raise HttpError(400, "key_reused", f"{message}use another eventId.", "$.eventId")
     try:
         if defer:
             rows = await context.service.experiments.change(experiment.bandit.session.defer, request)
