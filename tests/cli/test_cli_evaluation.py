@@ -406,6 +406,24 @@ def test_rules_and_segments_on_the_command_line(tmp_path) -> None:
     assert "--json" in run("evaluate", path, *targets(rule), *more, "--page", tmp_path / "a.html", code=2)
 
 
+def test_segments_say_which_decisions_are_left_out_and_why_the_level_is_higher(tmp_path) -> None:
+    path = tmp_path / "shop.db"
+    with Bandit(
+        ["red", "blue", "green"], "uniform", reward=Reward(low=0, high=1), log=path, seed=1
+    ) as bandit:
+        for row in range(300):
+            decision = bandit.choose(context={"device": "phone" if row % 2 else "desktop"})
+            bandit.reward(decision, row % 3 == 0)
+    output = " ".join(run("evaluate", path, *targets("frozen:201"), "--by", "device").split())
+    assert "left out desktop: 100 before state 201" in output
+    assert "left out (whole log): 199 before state 201" in output
+    by_device = ["compare", path, "arm:red", "arm:blue", "--by", "device"]
+    output = " ".join(run(*by_device).split())
+    assert "Each has 99.17%" in output
+    assert "6 intervals in all; if you chose this one in advance, pass comparisons=2 (--comp" in output
+    assert "Each has" not in run(*by_device, "--comparisons", 2)
+
+
 def test_a_segment_without_the_arm_has_its_own_status(tmp_path) -> None:
     path, frame = tmp_path / "decisions.parquet", device_log(1500)
     frame.loc[frame.device == "tablet", ["arm", "probability"]] = "red", 1.0

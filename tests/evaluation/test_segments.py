@@ -138,3 +138,14 @@ def test_segments_allow_for_units_and_missing_rewards() -> None:
     by = evaluate(with_context(frame), "arm:red", ["snips"], by="device", **OPTIONS)
     assert by["phone"]["snips"].interval == "normal, by unit"
     assert any("visitors return" in each for each in by["phone"].warnings)
+
+
+def test_a_clause_that_decides_for_no_row_is_named_for_the_whole_log_only() -> None:
+    frame = device_log(900)
+    by = evaluate(frame, "rule:device=fone->blue,device=phone->blue,else->red", by="device", **OPTIONS)
+    (warning,) = by.whole.warnings
+    assert warning.startswith("the clause 'device=fone' of the rule decides for no row")
+    assert not any(report.warnings for report in by.values())  # a segment has one device
+    assert not evaluate(frame, "rule:device=phone->blue,else->red", **OPTIONS).warnings
+    difference = compare(frame, "rule:device=fone->blue,else->red", "arm:red", **OPTIONS)
+    assert len(difference.warnings) == 1

@@ -167,3 +167,25 @@ def test_the_first_decision_has_an_example_context(api: Api, tab: Page) -> None:
         assert shown
         body = json.loads(shown[1])
         assert api.request("POST", f"/v1/experiments/{name}/decisions", body)[0] == 201
+
+
+def test_what_if_offers_ranks_if_every_decision_has_its_own_arms(api: Api, tab: Page) -> None:  # noqa: F811
+    features = Features({"device": ["phone", "desktop"], "topic": ["news", "sport"]})
+    with Bandit(
+        [], "lin-ms:floor=0.5", reward=Reward(low=0, high=1), log=api.log, experiment="articles",
+        features=features, model="shared", seed=1,
+    ) as bandit:  # fmt: skip
+        articles = {"article-17": {"topic": "news"}, "article-18": {"topic": "sport"}}
+        for row in range(200):
+            decision = bandit.choose(context={"device": "phone"}, actions=articles)
+            bandit.reward(decision, float(row % 2))
+    tab.goto(f"{api.service.url}/#/experiments/articles")
+    expect(tab.locator("#form-evaluate .for-actions")).to_be_visible()
+    expect(tab.locator("#target-arm")).to_be_hidden()
+    expect(tab.locator("#arms-refusal")).to_contain_text("Every decision brings its own arms")
+    expect(tab.locator("#arms")).to_be_hidden()
+    expect(tab.locator("#add-arm")).to_be_hidden()
+    tab.fill("#target-other", "logged")
+    tab.select_option("#target-against", "rank:1")
+    tab.click("#evaluate")
+    expect(tab.locator("#results")).to_contain_text("the action at rank 1 of the list")

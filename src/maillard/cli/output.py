@@ -16,11 +16,11 @@ from rich.text import Text
 from maillard.cli.terminal import printable, text_table
 from maillard.errors import MaillardError
 from maillard.evaluation.estimate_formatting import decimals_of
-from maillard.evaluation.evaluation_report import grouped, together_of
+from maillard.evaluation.evaluation_report import Report, grouped, together_of
 from maillard.evaluation.segments import segment_text, shown_estimate
 
 if TYPE_CHECKING:
-    from maillard.evaluation import Comparison, Estimate, LearnedRule, Report, Segments
+    from maillard.evaluation import Comparison, Estimate, LearnedRule, Segments
     from maillard.evaluation.evaluation_report import Estimates
     from maillard.evaluation.replays import Replay
 
@@ -87,21 +87,32 @@ def _segment_cells(result: Any) -> tuple[Any, ...]:
 def _print_segment_notes(console: Console, every: Sequence[tuple[str, int | None, Any]]) -> None:
     """Print why segments are refused, what is in doubt, and warnings, each once with its segments."""
     notes = Table.grid(padding=(0, 2, 0, 0))
-    refused, doubts, warnings = [], [], []
+    refused, doubts, left_out, warnings = [], [], [], []
     for name, _, result in every:
         best = shown_estimate(result)
+        if best is not None and (left := _left_out(result)):
+            left_out.append((name, left))
         if best is None:
             refused.append((name, next(iter(result.refusals.values()), "no estimate has an interval")))
         elif best is not result.best:
             doubts.append((name, best.caveat))
         warnings += [(name, each) for each in result.warnings]
-    for word, style, pairs in (("refused", "red", refused), ("but", "yellow", doubts),
-                               ("warning", "yellow", warnings)):  # fmt: skip
+    for word, style, pairs in (
+        ("refused", "red", refused), ("but", "yellow", doubts), ("left out", "yellow", left_out),
+        ("warning", "yellow", warnings),
+    ):  # fmt: skip
         for names, why in grouped(pairs):
             notes.add_row(Text(word, style), Text(printable(f"{names}: {why}"), style))
     if notes.row_count:
         console.print()
         _print_indented(console, notes)
+
+
+def _left_out(result: Report | Comparison) -> str:
+    """How many decisions are not used, and why; "" if all are used."""
+    reports = [result] if isinstance(result, Report) else [result.first, result.second]
+    counts = {why: count for each in reports for why, count in each.diagnostics.left_out.items()}
+    return ", ".join(f"{count:,} {why}" for why, count in counts.items())
 
 
 def print_rule(found: LearnedRule) -> None:
@@ -147,8 +158,7 @@ def _print_weights(console: Console, report: Report, before: str = "") -> None:
         line += f", effective size {d.effective_sample_size:,.1f}; "
         line += f"weights: mean {d.mean_weight:.4g}, maximum {d.max_weight:.4g}"
     _print_indented(console, Text(printable(line)))
-    left = ", ".join(f"{count:,} {why}" for why, count in d.left_out.items())
-    if left:
+    if left := _left_out(report):
         _print_indented(console, Text(f"left out: {left}", "yellow"))
     if report.population:
         _print_indented(console, Text(printable(f"about {report.population}")))

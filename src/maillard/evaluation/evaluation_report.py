@@ -203,6 +203,12 @@ class Report(Estimates):
     def warnings(self) -> list[str]:
         """What a reader must know before using the estimates, in plain words."""
         d, found = self.diagnostics, []
+        if d.rows:
+            found += [
+                f"the clause {when!r} of the rule decides for no row: no decision meets its conditions, or "
+                "an earlier clause decides. Check the spelling of its values"
+                for when in self.evidence.unused_clauses
+            ]
         if d.constancy is not None and d.constancy.changed:
             quarters = ", ".join("-" if each is None else f"{each:.4g}" for each in d.constancy.values)
             shown = f": by quarter of the log, the value was {quarters}" if any(d.constancy.values) else ""
@@ -301,7 +307,7 @@ def together_of(estimates: Estimates) -> list[str]:
     return [
         f"  each interval has {100 * estimates.confidence:.4g}% confidence, so that "
         f"{estimates.comparisons} of them are valid together with {together:.4g}%; if you chose this one in "
-        "advance, pass comparisons=1"
+        "advance, pass comparisons=1 (--comparisons 1)"
     ]
 
 

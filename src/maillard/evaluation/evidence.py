@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from maillard.array_types import Floats
 from maillard.evaluation.bound_targets import Target
-from maillard.evaluation.contextual_targets import ContextualTarget
+from maillard.evaluation.contextual_targets import ContextualTarget, RuleTarget
 from maillard.evaluation.diagnostics import Diagnostics, share_text
 from maillard.evaluation.estimators.estimator import CONFIDENCE_SEQUENCE, Estimator
 from maillard.evaluation.evaluation_log import EvaluationLog
@@ -98,6 +98,21 @@ class Evidence:
             when = target.describe(place) or "some contexts"
             found.append(f"in the {int(places[place, 0]):,} rows of {when} the log never shows {names}")
         return "; ".join(found[:_MAX_LISTED]) + ("; ..." if len(found) > _MAX_LISTED else "")
+
+    @property
+    def unused_clauses(self) -> list[str]:
+        """The clauses of a rule that decide for no row of the log, for example because of a misspelt value.
+
+        Empty in a segment, where it is normal that some clauses decide for no row.
+        """
+        target, places = self.target, self.target_sums.places
+        if places is None or not isinstance(target, RuleTarget) or self.log.segment:
+            return []
+        return [
+            clause.when
+            for clause, rows in zip(target.rule.clauses, places[:, 0].tolist(), strict=True)
+            if clause.conditions and not rows
+        ]
 
     @property
     def mean_squares(self) -> Floats | None:

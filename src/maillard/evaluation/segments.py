@@ -83,7 +83,14 @@ class Segments(Mapping[Segment, Result], Generic[Result]):
         first, level = next(iter(self.results.values())), f"{100 * self.confidence:.4g}%"
         if first.comparisons < len(self):
             return f"The interval of each segment is valid by itself with {100 * first.confidence:.4g}%"
-        return f"Their intervals are valid together with {level}; that of the whole log is valid by itself"
+        text = f"Their intervals are valid together with {level}; that of the whole log is valid by itself"
+        if first.comparisons == len(self):
+            return text
+        return (
+            f"{text}. Each has {100 * first.confidence:.4g}%, because you may also pick one of several "
+            f"targets or pairs of arms, {first.comparisons} intervals in all; if you chose this one in "
+            f"advance, pass comparisons={len(self)} (--comparisons {len(self)})"
+        )
 
     @property
     def answered(self) -> bool:

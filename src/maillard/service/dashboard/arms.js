@@ -52,6 +52,7 @@ export class Arms {
 
     show(chosen.length < items.length, find("arms-more"));
     setText(find("arms-more-text"), `Showing the ${MAX_ROWS} arms with the highest probability of ${count(items.length)}.`);
+    show(items.length > 0, find("arms").closest("table"));
     show(windows, find("arms-open"));
     setText(find("arms-final"), windows ? "Final rewards" : "Rewards");
     const parts = windows ? [`${counted(state.pending, "decision is", "decisions are")} pending`] : [];

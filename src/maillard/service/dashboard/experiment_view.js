@@ -84,6 +84,7 @@ export class ExperimentView {
     const experiment = this.#experiment;
     const changeable = admin && state.status !== "archived";
     show(changeable, ...document.querySelectorAll("#view-experiment .needs-admin"));
+    show(changeable && state.arms.length > 0, find("add-arm")); // without arms, every decision has its own
     setText(find("pause"), state.status === "paused" ? "Resume" : "Pause");
     setText(find("experiment-status"), state.status);
     setAttributes(find("experiment-status"), { "data-status": state.status });

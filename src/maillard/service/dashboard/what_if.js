@@ -7,6 +7,8 @@ import { RuleBuilder } from "./rule_builder.js";
 import { sentence, escapeName } from "./text.js";
 
 const MAX_OPTIONS = 1000;
+// Targets of an experiment whose decisions have their own arms.
+const OVER_ACTIONS = { "rank:1": "rank:1: what was listed first", uniform: "uniform: all equally often", logged: "logged: what was earned" };
 const MIX = "dist:red=0.7,blue=0.3"; // an example
 
 export class WhatIf {
@@ -61,18 +63,30 @@ export class WhatIf {
     const names = JSON.stringify(arms);
     if (names === this.#names) return;
     this.#names = names;
+    this.#offerTargetsOverActions(arms.length === 0);
     const select = find("target-arm");
     const chosen = select.value;
     select.replaceChildren(...arms.slice(0, MAX_OPTIONS).map((arm) => element("option", { value: arm }, escapeName(arm))));
     if (arms.includes(chosen)) select.value = chosen;
     const against = find("target-against");
     const compared = against.value;
+    const others = arms.length
+      ? arms.slice(0, MAX_OPTIONS).map((arm) => [`arm:${arm}`, escapeName(arm)])
+      : Object.entries(OVER_ACTIONS);
     against.replaceChildren(
       element("option", { value: "" }, "nothing: estimate one mean"),
-      ...arms.slice(0, MAX_OPTIONS).map((arm) => element("option", { value: arm }, escapeName(arm))));
-    if (arms.includes(compared)) against.value = compared;
+      ...others.map(([value, text]) => element("option", { value }, text)));
+    if (others.some(([value]) => value === compared)) against.value = compared;
     const mix = arms.length > 1 ? `dist:${inQuotes(arms[0])}=0.7,${inQuotes(arms[1])}=0.3` : MIX;
     setText(find("target-example"), escapeName(mix).length > 60 ? MIX : escapeName(mix));
+  }
+
+  /** Whether every decision has its own arms, so that there is no list of arms to choose from. */
+  #offerTargetsOverActions(dynamic) {
+    show(!dynamic, ...document.querySelectorAll("#form-evaluate .for-arms"));
+    show(dynamic, ...document.querySelectorAll("#form-evaluate .for-actions"));
+    setAttributes(find("target-other"), { placeholder: dynamic ? "rank:1" : "uniform" });
+    if (dynamic && find("target-type-arm").checked) find("target-type-other").checked = true;
   }
 
   /** Offers these keys of the context for rules and segments. */
@@ -113,7 +127,7 @@ export class WhatIf {
     this.#busy(true);
     try {
       const compared = find("target-against").value;
-      const body = compared ? { target, against: `arm:${compared}` } : { target };
+      const body = compared ? { target, against: compared } : { target };
       if (find("target-by").value) body.by = [find("target-by").value];
       const request = { body, signal, timeout: null };
       const { data } = await this.#service.request("POST", experimentPath(key, "/evaluations"), request);

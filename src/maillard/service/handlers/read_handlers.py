@@ -31,6 +31,10 @@ _CONTEXTS = (
     "There are no intervals, because the policy chooses arms by the context: the mean of an arm is that of "
     "the visitors who saw it. Under What if?, estimate what an arm would have earned with all visitors."
 )
+_ACTIONS = (
+    "Every decision brings its own arms, so there is no list of arms here. Under What if?, estimate what an "
+    "arm, a rule, or the arm that was listed first would have earned."
+)
 _IMPOSSIBLE_SUMS = (
     "Some arms have no interval: they started with sums that rewards in the declared range cannot have."
 )
@@ -92,7 +96,8 @@ def _read_experiment(
     state, outcomes = experiment.read_outcomes()
     distribution = state.choice_distribution() if state.context is None else None
     if state.context is not None:
-        return state, outcomes, distribution, [(None, None)] * len(state.arms), _CONTEXTS
+        refusal = _CONTEXTS if state.arms else _ACTIONS
+        return state, outcomes, distribution, [(None, None)] * len(state.arms), refusal
     return state, outcomes, distribution, *_bounds(state.reward, outcomes)
 
 
