@@ -7,7 +7,7 @@ import json
 import re
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -456,6 +456,18 @@ CONTRAST = """() => {
 }"""
 
 
+def check_looks(tab: Page, widths: Iterable[int]) -> None:
+    """Check that the page fits each width, and that its text is legible, in light and dark."""
+    grounds = set()
+    for scheme, width in itertools.product(("light", "dark"), widths):
+        tab.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        tab.set_viewport_size({"width": width, "height": 800})
+        assert tab.evaluate("document.scrollingElement.scrollWidth") <= width
+        assert tab.evaluate(CONTRAST) == []
+        grounds.add(tab.evaluate("getComputedStyle(document.body).backgroundColor"))
+    assert len(grounds) == 2
+
+
 def test_accessibility_in_light_and_dark_at_all_widths(api, example_page, tab) -> None:
     for address in (example_page, f"{api.service.url}/#/", f"{api.service.url}/#/new"):
         tab.goto("about:blank")
@@ -469,14 +481,7 @@ def test_accessibility_in_light_and_dark_at_all_widths(api, example_page, tab) -
             tab.click("#evaluate")
             expect(tab.locator(".result")).to_contain_text("if the policy had been ms+")
             tab.click(".result summary")
-        grounds = set()
-        for scheme, width in itertools.product(("light", "dark"), WIDTHS):
-            tab.emulate_media(color_scheme=scheme, reduced_motion="reduce")
-            tab.set_viewport_size({"width": width, "height": 800})
-            assert tab.evaluate("document.scrollingElement.scrollWidth") <= width
-            assert tab.evaluate(CONTRAST) == []
-            grounds.add(tab.evaluate("getComputedStyle(document.body).backgroundColor"))
-        assert len(grounds) == 2
+        check_looks(tab, WIDTHS)
         levels = tab.evaluate(
             "[...document.querySelectorAll('h1, h2, h3')].filter(each => each.checkVisibility())"
             ".map(each => Number(each.tagName[1]))"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import random
 import re
@@ -14,7 +13,7 @@ from playwright.sync_api import Page, Route, expect
 from maillard import Bandit, Features, Reward
 from tests.browser import browser  # noqa: F401  # a fixture
 from tests.service.api import wait_until
-from tests.service.test_dashboard import CONTRAST, HOSTILE, Api, monitored_page, tab  # noqa: F401  # fixtures
+from tests.service.test_dashboard import HOSTILE, Api, check_looks, monitored_page, tab  # noqa: F401  # fixtures
 from tests.serving import serving
 
 FEATURES = Features({"device": ["phone", "desktop"], "age": (20, 40)})
@@ -104,15 +103,8 @@ def test_a_rule_is_assembled_and_evaluated_by_segment(api: Api, page: str, tab: 
         assert shown == pytest.approx([each["lower"], each["upper"]], abs=0.006)
     expect(result).to_contain_text("valid together with 95% confidence")
 
-    grounds = set()
     tab.click("#segments-arms summary")
-    for scheme, width in itertools.product(("light", "dark"), (360, 1280)):
-        tab.emulate_media(color_scheme=scheme, reduced_motion="reduce")
-        tab.set_viewport_size({"width": width, "height": 800})
-        assert tab.evaluate("document.scrollingElement.scrollWidth") <= width
-        assert tab.evaluate(CONTRAST) == []
-        grounds.add(tab.evaluate("getComputedStyle(document.body).backgroundColor"))
-    assert len(grounds) == 2
+    check_looks(tab, (360, 1280))
     fields = "[...document.querySelectorAll('#form-evaluate input, #form-evaluate select')]"
     assert tab.evaluate(f"{fields}.filter(each => !each.labels.length && !each.ariaLabel).length") == 0
 

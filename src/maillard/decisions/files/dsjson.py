@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -93,22 +93,7 @@ def open_file(path: Path, experiment: str | None, _columns: object = None) -> De
         except OSError as error:
             raise InvalidValue("log", str(path), f"a readable file ({error.strerror})") from None
 
-    log = foreign_log(rows, str(path), experiment)
-    log.lists_actions = _lists_differ(log.rows())
-    return log
-
-
-def _lists_differ(rows: Iterable[Row]) -> bool:
-    """Whether decisions have attributes of their arms, and lists of arms that differ."""
-    first: tuple[str, ...] | None = None
-    attributes = differ = False
-    for row in rows:
-        first = row.decision.eligible if first is None else first
-        attributes = attributes or row.decision.actions is not None
-        differ = differ or row.decision.eligible != first
-        if attributes and differ:
-            return True
-    return False
+    return foreign_log(rows, str(path), experiment)
 
 
 def _read(line: bytes, place: int) -> list[Row]:

@@ -99,14 +99,23 @@ def refuse_disorder(source: str, row: int, time: int) -> None:
 def foreign_log(
     rows: Callable[[], Iterable[Row]], source: str, experiment: str | None, arms: Sequence[str] = ()
 ) -> DecisionLog:
-    """Make a foreign log. The rows are read once to find their experiments and arms."""
+    """Make a foreign log. The rows are read once to find their experiments and arms.
+
+    Its arms differ at every decision if they have attributes, and the lists of arms differ.
+    """
     experiments: dict[str, None] = {}
     names = dict.fromkeys(arms)
     latest: dict[str, int] = {}
     disorder: dict[str, tuple[int, int]] = {}
+    lists: dict[str, tuple[str, ...]] = {}  # the first one of each experiment
+    differing, described = set(), set()
     for number, row in enumerate(rows(), 1):
         d = row.decision
         experiments[d.experiment] = None
+        if d.eligible != lists.setdefault(d.experiment, d.eligible):
+            differing.add(d.experiment)
+        if d.actions is not None:
+            described.add(d.experiment)
         # Without states of their own, rows are numbered in the order of the source, from 0.
         if d.state == number - 1 and 0 < d.time < latest.get(d.experiment, 0):
             disorder.setdefault(d.experiment, (number, d.time))
@@ -119,6 +128,7 @@ def foreign_log(
     chosen = partial(rows_of_experiment, rows, only)
     log = DecisionLog(chosen, experiment=only, source=source, arms=tuple(names))
     log.arms_unordered = bool(arms) and not are_indices(log.arms)
+    log.lists_actions = only in differing & described
     return log
 
 
