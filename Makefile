@@ -103,7 +103,7 @@ $(OLDEST_READY): pyproject.toml constraints.txt tests/oldest_versions.py
 	  --editable '.[service,postgresql]' $(OLDEST_NEEDS)
 	@touch $(OLDEST_READY)
 
-coverage: $(READY) ## measure how often intervals contain the true value (an hour), and write docs/coverage.md
+coverage: $(READY) ## measure how often intervals contain the true value (an hour), and write docs/explanation/coverage.md
 	$(BIN)/python -m benchmarks.coverage $(ARGS)
 	@echo "== situations of real life"
 	$(BIN)/python -m benchmarks.coverage.real_life --runs 1000 --seed 1 --output benchmarks/coverage/real_life_after.json
@@ -143,11 +143,11 @@ bench: $(READY) $(PEERS_READY) ## print the benchmark tables (about twelve minut
 	@echo "== service"
 	$(BIN)/python -m benchmarks.service
 
-gpu: $(READY) ## on an NVIDIA GPU: benchmark the simulator (a few minutes) and write docs/gpu.md
-	$(BIN)/python -m benchmarks.gpu --grid --output docs/gpu.json
+gpu: $(READY) ## on an NVIDIA GPU: benchmark the simulator (a few minutes) and write docs/how-to/gpu.md
+	$(BIN)/python -m benchmarks.gpu --grid --output docs/data/gpu.json
 	$(BIN)/python -m benchmarks.gpu --page
 
-tails: $(READY) ## on an NVIDIA GPU: run the tail study (about ten minutes) and write docs/tails.md
+tails: $(READY) ## on an NVIDIA GPU: run the tail study (about ten minutes) and write docs/explanation/tails.md
 	$(BIN)/python -m benchmarks.tails --device cuda
 	$(BIN)/python -m benchmarks.tails --page
 

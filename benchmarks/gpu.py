@@ -52,8 +52,9 @@ CELLS: list[tuple[str, str, float | None]] = [
     ("ms+", GAUSSIAN.format(1000), None),
 ]
 GRID_TRIALS, GRID_SECONDS = 100_000, 120.0
-DATA = Path(__file__).parent.parent / "docs" / "gpu.json"
-START = "<!-- speeds: written by `python -m benchmarks.gpu --grid --profile --output docs/gpu.json` -->"
+DOCS = Path(__file__).parent.parent / "docs"
+DATA, PAGE = DOCS / "data" / "gpu.json", DOCS / "how-to" / "gpu.md"
+START = "<!-- speeds: written by `python -m benchmarks.gpu --grid --profile --output docs/data/gpu.json` -->"
 END = "<!-- end of speeds -->"
 
 
@@ -185,7 +186,7 @@ def run_one(policy: str, where: str) -> None:
 
 
 def table(found: dict[str, Any]) -> str:
-    """Return the measurements as text and tables for docs/gpu.md."""
+    """Return the measurements as text and tables for docs/how-to/gpu.md."""
     compiling = [cell["compiling"] for cell in found["cells"]]
     fastest, slowest = min(each for each in compiling if each > 1), max(compiling)
     lines = [
@@ -252,11 +253,13 @@ def main() -> int:
     parser.add_argument(
         "--one", nargs=2, metavar=("POLICY", "PROBLEM"), help="launch one kernel, for the profiler"
     )
-    parser.add_argument("--page", action="store_true", help="only write docs/gpu.md from docs/gpu.json")
+    parser.add_argument(
+        "--page", action="store_true", help="only write docs/how-to/gpu.md from docs/data/gpu.json"
+    )
     parser.add_argument("--repeats", type=int, default=2)
     args = parser.parse_args()
     if args.page:
-        write_page(json.loads(DATA.read_text(encoding="utf8")), DATA.with_suffix(".md"))
+        write_page(json.loads(DATA.read_text(encoding="utf8")), PAGE)
         return 0
     require_device()
     if args.one:

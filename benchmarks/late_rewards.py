@@ -1,8 +1,8 @@
 """Regret of the three values of `Reward(learn=)` when clicks are late, against an oracle without delay.
 
-`python -m benchmarks.late_rewards` prints the table of docs/late-rewards.md (a few minutes) and writes its
-figure and docs/late-rewards.json. Decision t gets a click with the rate of its arm; the click arrives after a
-random number of rounds within the window. Many trials run side by side, as rows of arrays.
+`python -m benchmarks.late_rewards` prints the table of docs/how-to/late-rewards.md (a few minutes) and writes
+its figure and docs/data/late-rewards.json. Decision t gets a click with the rate of its arm; it arrives after
+a random number of rounds within the window. Many trials run side by side, as rows of arrays.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def main() -> None:
     parser.add_argument("--horizon", type=int, default=20_000)
     parser.add_argument("--trials", type=int, default=400)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path, default=DOCS / "late-rewards.json")
+    parser.add_argument("--output", type=Path, default=DOCS / "data" / "late-rewards.json")
     args = parser.parse_args()
     rows = []
     for setting in SETTINGS:
@@ -152,7 +152,7 @@ def main() -> None:
             print(f"  {spec:18} {cells}", flush=True)
     data = {"horizon": args.horizon, "trials": args.trials, "seed": args.seed, "rates": RATES, "rows": rows}
     args.output.write_text(json.dumps(data, indent=1) + "\n", encoding="utf8")
-    draw(data, args.output.parent / "pictures" / "late-rewards")
+    draw(data, DOCS / "pictures" / "late-rewards")
 
 
 def table(data: dict) -> str:  # type: ignore[type-arg]  # read from JSON

@@ -1,6 +1,6 @@
 """Regret of Personalizer's Rank calls with the default features, without crosses, and with declared features.
 
-    python -m benchmarks.personalizer            # the table of docs/personalizer.md: a quarter of an hour
+    python -m benchmarks.personalizer            # the table of docs/how-to/personalizer.md: 15 minutes
     python -m benchmarks.personalizer devices    # only the first problem
 
 Visitors of the first problem have one of two devices, and each device prefers another of three actions. Those

@@ -45,7 +45,7 @@ CURVES = {  # spec: label, colour
 
 def main() -> None:
     """Write the table and the pictures."""
-    page = HERE / "policies.md"
+    page = HERE / "reference" / "policies.md"
     text = page.read_text(encoding="utf8")
     before, rest = text.split(START)
     after = rest.split(END)[1]
@@ -69,11 +69,13 @@ def write_contexts() -> None:
         shutil.copy(Path(folder) / "report" / "figures" / "contexts-rewards.png", HERE / "pictures")
     by_id = {section.id: section for section in report.sections}
     data, off_policy = by_id["contexts"], by_id["contexts-off-policy"]
-    picture = f"![{data.panels[0].alt}](pictures/contexts-rewards.png)"
+    picture = f"![{data.panels[0].alt}](../pictures/contexts-rewards.png)"
     replace_part(
-        HERE / "contexts.md", "study", [*data.paragraphs[1:], picture, *map(markdown, data.tables[::2])]
+        HERE / "how-to" / "contexts.md",
+        "study",
+        [*data.paragraphs[1:], picture, *map(markdown, data.tables[::2])],
     )
-    replace_part(HERE / "contexts.md", "off-policy", [markdown(off_policy.tables[0])])
+    replace_part(HERE / "how-to" / "contexts.md", "off-policy", [markdown(off_policy.tables[0])])
 
 
 def replace_part(page: Path, name: str, paragraphs: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""The structure of the package: docs/architecture.md names existing modules, and names are unique."""
+"""The structure of the package: docs/explanation/architecture.md names existing modules; names are unique."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "maillard"
 MODULES = sorted(PACKAGE.rglob("*.py"))
-PAGE = (ROOT / "docs" / "architecture.md").read_text()
+PAGE = (ROOT / "docs" / "explanation" / "architecture.md").read_text()
 LONGEST = 400  # lines of a module
 
 # The CUDA engines mirror the CPU engines, module by module.

@@ -20,7 +20,7 @@ from click.testing import CliRunner
 from maillard.cli import main
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted((ROOT / "docs").glob("tutorial-*.md"))
+PAGES = sorted((ROOT / "docs" / "tutorials").glob("[!i]*.md"))
 _BLOCK = re.compile(
     r"(?P<before>[^\n]*)\n\n```(?P<language>python|console)\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL
 )

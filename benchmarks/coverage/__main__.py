@@ -1,4 +1,4 @@
-"""`python -m benchmarks.coverage`: run the study and write docs/coverage.md."""
+"""`python -m benchmarks.coverage`: run the study and write docs/explanation/coverage.md."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def main() -> int:
     parser.add_argument(
         "--results", type=Path, default=RESULTS, help="file of the results, updated after every part"
     )
-    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "coverage.md")
+    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "explanation" / "coverage.md")
     parser.add_argument("--again", action="store_true", help="run all parts again")
     given = parser.parse_args()
     if given.runs < 2 or given.threads < 1 or given.seed < 0:

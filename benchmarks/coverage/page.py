@@ -1,4 +1,4 @@
-"""docs/coverage.md and its figure, generated from the results of the study."""
+"""docs/explanation/coverage.md and its figure, generated from the results of the study."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ _VERBATIM = ("#", "|", "!")  # the first characters of Markdown lines that are n
 
 
 def write(found: dict[str, Any], path: Path) -> None:
-    """Write the page, and the picture into `pictures` beside it."""
+    """Write the page, and the picture into `../pictures`."""
     outcomes = {cell: Outcome.from_lists(found[cell.name]) for cell in CELLS}
-    pictures = path.parent / "pictures"
+    pictures = path.parents[1] / "pictures"
     pictures.mkdir(parents=True, exist_ok=True)
     draw(outcomes, pictures / PICTURE)
     parts = [
@@ -101,7 +101,7 @@ learned from it. This page counts how often it does. `make coverage` simulates {
 each of {len(CELLS)} combinations of logging policy and problem, evaluates every arm of each log with the
 code of `maillard.evaluate`, and writes this page. Every number is its output.
 
-![How often intervals miss, by method](pictures/{PICTURE})
+![How often intervals miss, by method](../pictures/{PICTURE})
 
 - **Stabilised intervals** (AIPW with constant-allocation weights √e, and with two-point weights) are valid
   at a number of rows that is fixed in advance. If an arm has at least {ENOUGH} effective pulls, {valid} of

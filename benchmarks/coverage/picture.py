@@ -1,4 +1,4 @@
-"""The figure of docs/coverage.md: the fraction of intervals that miss the true value."""
+"""The figure of docs/explanation/coverage.md: the fraction of intervals that miss the true value."""
 
 from __future__ import annotations
 

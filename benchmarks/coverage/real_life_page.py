@@ -1,4 +1,4 @@
-"""The table and the picture of docs/trust.md, from the results of `benchmarks.coverage.real_life`."""
+"""The table and the picture of docs/explanation/trust.md, from results of `benchmarks.coverage.real_life`."""
 
 from __future__ import annotations
 

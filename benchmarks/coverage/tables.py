@@ -1,4 +1,4 @@
-"""The tables of docs/coverage.md: coverage at a fixed number of rows and at any time, and widths."""
+"""The tables of docs/explanation/coverage.md: coverage at a fixed number of rows, at any time, and widths."""
 
 from __future__ import annotations
 

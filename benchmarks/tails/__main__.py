@@ -1,4 +1,4 @@
-"""`python -m benchmarks.tails`: run the missing cells, or write docs/tails.md."""
+"""`python -m benchmarks.tails`: run the missing cells, or write docs/explanation/tails.md."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from benchmarks.tails.cells import Study, read
 from benchmarks.tails.running import run
 from maillard.simulation.plans import versions
 
-DATA = Path(__file__).parent.parent.parent / "docs" / "tails.json"
+DOCS = Path(__file__).parent.parent.parent / "docs"
+DATA, PAGE = DOCS / "data" / "tails.json", DOCS / "explanation" / "tails.md"
 
 
 def main() -> int:
@@ -41,14 +42,12 @@ def main() -> int:
         "--budget", type=float, default=math.inf, help="seconds after which no cell is started (unlimited)"
     )
     parser.add_argument(
-        "--output", type=Path, default=DATA, help="the JSON file of results (docs/tails.json)"
+        "--output", type=Path, default=DATA, help="the JSON file of results (docs/data/tails.json)"
     )
     parser.add_argument(
         "--again", action="store_true", help="start over, even if the file has cells or other settings"
     )
-    parser.add_argument(
-        "--page", action="store_true", help="run nothing; write the page and its pictures next to the file"
-    )
+    parser.add_argument("--page", action="store_true", help="run nothing; write the page and its pictures")
     args = parser.parse_args()
     if args.page:
         study = read(args.output)
@@ -59,8 +58,9 @@ def main() -> int:
             )
         from benchmarks.tails.page import write_page  # imports matplotlib, which a run does not need
 
-        write_page(study, args.output.with_suffix(".md"))
-        print(f"wrote {args.output.with_suffix('.md')} and its pictures")
+        page = PAGE if args.output == DATA else args.output.with_suffix(".md")
+        write_page(study, page)
+        print(f"wrote {page} and its pictures")
         return 0
     others = max(2, args.trials // 10) if args.others is None else args.others
     wide = args.trials if args.wide is None else args.wide

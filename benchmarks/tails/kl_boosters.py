@@ -1,4 +1,4 @@
-"""Generate the section of docs/tails.md on KL-MS+, and choose its default booster."""
+"""Generate the section of docs/explanation/tails.md on KL-MS+, and choose its default booster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generate the section of docs/tails.md on linear regret."""
+"""Generate the section of docs/explanation/tails.md on linear regret."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def section(study: Study) -> str:
     return f"""
 ## Linear regret
 
-![The probability of linear regret for each booster, with intervals](pictures/tails-linear.png)
+![The probability of linear regret for each booster, with intervals](../pictures/tails-linear.png)
 
 A trial counts as linear if its regret is above {plan.LINEAR:.0%} of the largest possible regret, which is T
 times the largest gap. The table shows the fraction of such trials. Where there were none, it shows the upper

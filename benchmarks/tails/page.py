@@ -1,4 +1,4 @@
-"""Generate docs/tails.md. Every number on the page comes from docs/tails.json."""
+"""Generate docs/explanation/tails.md. Every number on the page comes from docs/data/tails.json."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 
 def write_page(study: Study, path: Path) -> None:
-    """Write the page, and its pictures into the folder `pictures` next to it."""
-    draw(study, path.parent / "pictures")
+    """Write the page, and its pictures into the folder `../pictures`."""
+    draw(study, path.parent.parent / "pictures")
     path.write_text(page(study), encoding="utf8")
 
 
@@ -94,7 +94,7 @@ The study runs MS+ with B = {join_names([str(booster) for booster in plan.BOOSTE
 on the {len(plan.PROBLEMS)} problems of the paper's Table 2 with
 T = {study.settings["horizon"]:,}.{_not_run(study)}
 The number after "Gaussian" is the variance of the rewards. The policies use {join_names(variances)} rewards.
-Every number and every comparison on this page is computed from [tails.json](tails.json).
+Every number and every comparison on this page is computed from [tails.json](../data/tails.json).
 
 - **Mean regret** is smallest at B = {format_boosters(best[MEAN])}, its **standard deviation** at
   B = {format_boosters(best[DEVIATION])}, and its **{FAR_QUANTILE} quantile** at
@@ -179,7 +179,7 @@ def _frontier(study: Study) -> str:
     return f"""
 ## The frontier
 
-![{caption}](pictures/tails-frontier.png)
+![{caption}](../pictures/tails-frontier.png)
 
 The numbers along the path are values of B. The table shows the price of the smallest mean: the change from
 the B with the smallest standard deviation to the B with the smallest mean.
@@ -218,7 +218,7 @@ def _tails(study: Study) -> str:
     return f"""
 ## The tails
 
-![{caption}](pictures/tails.png)
+![{caption}](../pictures/tails.png)
 
 The marks are quantiles ({percentages}). The last mark of each line is the largest regret. Each quantile
 is the regret of one of the trials: the {100 * float(far):g}% quantile {join_names(ranks)}.
@@ -297,7 +297,7 @@ def _how_to_reproduce(study: Study) -> str:
 ```
 python -m benchmarks.tails --device cuda --trials {study.trials} --others {settings["others"]} \\
     --wide {settings.get("wide", study.trials)} --horizon {settings["horizon"]} --seed {settings["seed"]} \\
-    --output docs/tails.json
+    --output docs/data/tails.json
 python -m benchmarks.tails --page
 ```
 

@@ -1,4 +1,4 @@
-"""Draw the three pictures of docs/tails.md, each with several panels."""
+"""Draw the three pictures of docs/explanation/tails.md, each with several panels."""
 
 from __future__ import annotations
 

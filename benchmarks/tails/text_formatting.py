@@ -1,4 +1,4 @@
-"""Format numbers, policy names, lists and tables for docs/tails.md."""
+"""Format numbers, policy names, lists and tables for docs/explanation/tails.md."""
 
 from __future__ import annotations
 

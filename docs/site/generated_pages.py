@@ -9,8 +9,8 @@ from docs.site import command_pages, http_pages, python_pages
 
 ROOT = Path(__file__).parents[2]
 _PROJECT = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "VISION.md")
-_MENTION = re.compile(r"(?<!\])\(docs/([\w-]+\.md(?:#[\w-]+)?)")  # in parentheses, without a link
-_PROJECT_LINK = re.compile(rf"\]\(\.\./({'|'.join(map(re.escape, _PROJECT))})")
+_MENTION = re.compile(r"(?<!\])\(docs/([\w/-]+\.md(?:#[\w-]+)?)")  # in parentheses, without a link
+_PROJECT_LINK = re.compile(rf"\]\((?:\.\./)+({'|'.join(map(re.escape, _PROJECT))})")
 
 
 def write(docs: Path) -> None:
@@ -32,7 +32,7 @@ def write(docs: Path) -> None:
 
 def with_project_links(text: str) -> str:
     """Replace links such as (../README.md#install) by links to the pages of these files."""
-    return _PROJECT_LINK.sub(lambda match: f"](project/{match[1].lower()}", text)
+    return _PROJECT_LINK.sub(lambda match: f"](/project/{match[1].lower()}", text)
 
 
 def _project_page(name: str) -> str:

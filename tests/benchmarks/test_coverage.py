@@ -147,7 +147,8 @@ def test_counts_depend_on_the_seed_alone(monkeypatch) -> None:
 
 
 def test_the_command_writes_the_page_and_continues_where_it_stopped(tmp_path, monkeypatch, capfd) -> None:
-    results, written = tmp_path / "coverage.json", tmp_path / "coverage.md"
+    results, written = tmp_path / "coverage.json", tmp_path / "docs" / "coverage.md"
+    written.parent.mkdir()
     arguments = ["coverage", "--runs", "2", "--results", str(results), "--page", str(written)]
     monkeypatch.setattr(sys, "argv", arguments)
     assert command.main() == 0
@@ -173,4 +174,6 @@ def test_the_command_writes_the_page_and_continues_where_it_stopped(tmp_path, mo
 def test_the_page_matches_its_results(tmp_path) -> None:
     page.write(json.loads(command.RESULTS.read_text(encoding="utf8")), tmp_path / "coverage.md")
     made = (tmp_path / "coverage.md").read_text(encoding="utf8")
-    assert made == (ROOT / "docs" / "coverage.md").read_text(encoding="utf8"), "run `make coverage`"
+    assert made == (ROOT / "docs" / "explanation" / "coverage.md").read_text(encoding="utf8"), (
+        "run `make coverage`"
+    )

@@ -47,15 +47,15 @@ def test_all_methods_learn_every_click_in_the_end() -> None:
 
 
 def test_the_page_has_the_numbers_of_the_data() -> None:
-    data = json.loads((DOCS / "late-rewards.json").read_text())
-    page = (DOCS / "late-rewards.md").read_text(encoding="utf8")
+    data = json.loads((DOCS / "data" / "late-rewards.json").read_text())
+    page = (DOCS / "how-to" / "late-rewards.md").read_text(encoding="utf8")
     assert table(data) in page
     assert f"mean of {data['trials']} trials" in page
 
 
 def test_the_page_shows_the_output_of_its_example(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
-    page = (DOCS / "late-rewards.md").read_text(encoding="utf8")
+    page = (DOCS / "how-to" / "late-rewards.md").read_text(encoding="utf8")
     (code,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     exec(compile(code, "late-rewards.md", "exec", dont_inherit=True), {})
     assert f"```text\n{capsys.readouterr().out}```" in page

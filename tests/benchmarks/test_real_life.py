@@ -271,4 +271,4 @@ def test_the_page_has_the_numbers_of_the_data() -> None:
 
     made = table(read("before"), read("after"))
     assert len({line.count("|") for line in made.split("\n")}) == 1
-    assert made in (DOCS / "trust.md").read_text(encoding="utf8")
+    assert made in (DOCS / "explanation" / "trust.md").read_text(encoding="utf8")

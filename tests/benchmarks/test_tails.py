@@ -214,9 +214,10 @@ def test_the_file_has_one_line_per_cell_and_six_significant_digits(few, tmp_path
 
 
 def test_pictures_are_drawn(few, tmp_path) -> None:
-    page.write_page(study_of(rising), tmp_path / "tails.md")
+    (tmp_path / "explanation").mkdir()
+    page.write_page(study_of(rising), tmp_path / "explanation" / "tails.md")
     for name in ("tails-frontier.png", "tails.png", "tails-linear.png"):
-        assert f"(pictures/{name})" in (tmp_path / "tails.md").read_text(encoding="utf8")
+        assert f"(../pictures/{name})" in (tmp_path / "explanation" / "tails.md").read_text(encoding="utf8")
         assert (tmp_path / "pictures" / name).stat().st_size > 10_000
 
 
@@ -304,7 +305,7 @@ def test_ms_plus_runs_first_and_few_arms_before_many() -> None:
 
 
 def test_the_default_booster_of_kl_ms_plus_follows_from_the_criterion() -> None:
-    study = cells.read(ROOT / "docs" / "tails.json")
+    study = cells.read(ROOT / "docs" / "data" / "tails.json")
     found = kl_boosters.scores(study)
     best = min(plan.CANDIDATES, key=lambda booster: found[booster])
     assert maillard.policy("kl-ms+").booster == best
@@ -395,6 +396,6 @@ def test_statistics_use_the_number_of_trials_of_their_cell(few) -> None:
 
 def test_the_page_matches_the_results() -> None:
     made = page.page(cells.read(command.DATA))
-    assert made == (ROOT / "docs" / "tails.md").read_text(encoding="utf8"), (
+    assert made == (ROOT / "docs" / "explanation" / "tails.md").read_text(encoding="utf8"), (
         "run `python -m benchmarks.tails --page`"
     )

@@ -77,8 +77,8 @@ def test_without_a_terminal_the_key_is_written_to_a_file(database) -> None:
 
 
 def test_the_documented_commands(database) -> None:
-    """The commands of docs/service.md, with the address and the key of this service."""
-    page = (Path(__file__).parents[2] / "docs" / "service.md").read_text(encoding="utf8")
+    """The commands of docs/how-to/service.md, with the address and the key of this service."""
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "service.md").read_text(encoding="utf8")
     (block,) = re.findall(r"^```\n(export MAILLARD_KEY=.*?)^```", page, re.MULTILINE | re.DOTALL)
     setup, create, decide, reward = re.split(r"^(?=curl)", block, flags=re.MULTILINE)
 

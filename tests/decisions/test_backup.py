@@ -92,7 +92,7 @@ def test_a_copy_of_the_database_file_alone_would_lose_acknowledged_rows(log, tmp
     with Bandit(log=log, experiment="home") as bandit:
         decision = bandit.choose()
         bandit.reward(decision.id, 1.0)
-        subprocess.run(["cp", log, copy], check=True)  # another process: see docs/decision-log.md
+        subprocess.run(["cp", log, copy], check=True)  # another process: see docs/reference/decision-log.md
         assert decision.id not in rewarded(copy)
         back_up(log, tmp_path / "backup.db")
         assert decision.id in rewarded(tmp_path / "backup.db")
@@ -195,7 +195,7 @@ def test_the_command(log, tmp_path) -> None:
 
 
 def test_a_postgresql_log_survives_dump_and_restore(postgres_server: Server, postgres: str, tmp_path) -> None:
-    """The commands of docs/backup.md, with the programs of the test server."""
+    """The commands of docs/how-to/backup.md, with the programs of the test server."""
     programs = postgres_server.programs
     dump = tmp_path / "maillard.dump"
     with Bandit(["red", "blue"], "ms+:floor=0.1", reward=RULE, log=postgres, experiment="home") as bandit:

@@ -32,7 +32,7 @@ def direct_sum(h: float, d: float) -> float:
 
 
 def direct_pulls(gap, sigma2, horizon, booster, c, d, *, summed) -> float:
-    """The bound on E N of docs/paper-notes.md, minimised over many u, each with its largest c.
+    """The bound on E N of docs/explanation/paper-notes.md, minimised over many u, each with its largest c.
 
     D = 0 selects the proof of MS.
     """

@@ -101,7 +101,8 @@ def policy_hints(state: State) -> list[str]:
         return []
     return [
         f"{inner.name} assumes a reward variance of {sigma2:g}. Rewards of 0 and 1, such as clicks, usually "
-        "have a smaller one, so kl-ms+ or thompson (Beta-Bernoulli) learn faster. See docs/policies.md."
+        "have a smaller one, so kl-ms+ or thompson (Beta-Bernoulli) learn faster. "
+        "See docs/reference/policies.md."
     ]
 
 

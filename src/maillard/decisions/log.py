@@ -304,7 +304,7 @@ class DecisionLog:
         return {each.policy_version: each.spec for each in self.configurations}
 
     def to_arrow(self) -> Any:
-        """Return the decisions as an Arrow table; docs/log-files.md describes its columns."""
+        """Return the decisions as an Arrow table; docs/how-to/log-files.md describes its columns."""
         from maillard.decisions.files import arrow
 
         return arrow.to_table(self)

@@ -99,7 +99,7 @@ def prune(
 
     `before` is an aware datetime, or seconds since 1970; it must be a day ago or more. `exported` is the
     folder to which the log was exported. `on_rows` is a callback that receives the number of decisions
-    verified so far. docs/retention.md describes what is removed and what stays.
+    verified so far. docs/how-to/retention.md describes what is removed and what stays.
     """
     limit = to_microseconds("before", before)
     with ExitStack() as closing:

@@ -28,7 +28,8 @@ class KLMaillardSamplingPlus(BoostedLeaders, KLMaillardSampling):
     reference: ClassVar[str] = "KL-MS of Qin, Jun and Zhang 2023 with the booster of Bian and Jun 2022"
     guarantees: ClassVar[Guarantees] = Guarantees(
         asymptotically_optimal=True,
-        source="this project: the proof for KL-MS with B, C and D carried through (docs/policies.md)",
+        source="this project: the proof for KL-MS with B, C and D carried through "
+        "(docs/reference/policies.md)",
         note="Rewards in [0, 1]; asymptotically optimal for Bernoulli rewards and jeffreys=false. "
         "Finite-time bounds are not worked out.",
     )

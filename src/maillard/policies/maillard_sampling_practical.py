@@ -24,7 +24,8 @@ class PracticalMaillardSampling(SubGaussianRewards, Sampled):
         sub_ucb=True,
         asymptotically_optimal=True,
         minimax_ratio="√(log T)",
-        source="this project: the paper's proof for MS with B carried through (docs/paper-notes.md)",
+        source="this project: the paper's proof for MS with B carried through "
+        "(docs/explanation/paper-notes.md)",
     )
 
     booster: float = real("B: factor on the weight of a leader", default=4.0, at_least=1)

@@ -20,7 +20,7 @@ class PrintedMaillardSampling(PracticalMaillardSampling):
     formula: ClassVar[str] = "p ∝ B^[leader] exp(-d² / (2 σ²))"
     reference: ClassVar[str] = "Bian and Jun 2022, Eq. (4), as printed"
     guarantees: ClassVar[Guarantees] = linear_regret(
-        "this project: p of a bad arm tends to a positive constant (docs/paper-notes.md)"
+        "this project: p of a bad arm tends to a positive constant (docs/explanation/paper-notes.md)"
     )
 
     def rival(self, n: Any, mean: Any, best: Any, t: Any) -> Any:

@@ -1,8 +1,8 @@
 """Regret bounds of MS and MS+ with all constants, and the slopes of the lower bounds.
 
-Sections 1, 5 and 6 of docs/paper-notes.md derive the bounds. For an arm with gap Δ, let A = 2σ²/Δ² and
-y = T/A. For every c > 0, with h = 2A(1 + 1/c)² (which is g/4 in section 1) and u = ⌈A(1+c)² ℓ⌉, both proofs
-end with
+Sections 1, 5 and 6 of docs/explanation/paper-notes.md derive the bounds. For an arm with gap Δ, let A =
+2σ²/Δ² and y = T/A. For every c > 0, with h = 2A(1 + 1/c)² (which is g/4 in section 1) and u = ⌈A(1+c)² ℓ⌉,
+both proofs end with
 
     E N ≤ early(u) + F1 + 2h + B (1 + C ln(1 + ln₊(T/u))) F3(h)
 
@@ -75,7 +75,7 @@ class _Proof(NamedTuple):
 
 
 def maillard_sampling(gaps: ArrayLike, sigma2: float, horizons: ArrayLike) -> RegretBound:
-    """The regret bound of MS: section 1 of docs/paper-notes.md with B = 1.
+    """The regret bound of MS: section 1 of docs/explanation/paper-notes.md with B = 1.
 
     >>> bound = maillard_sampling([0, 0.5], 0.25, [20_000])
     >>> float(bound.closed[0].round()), float(bound.summed[0].round())
@@ -85,7 +85,7 @@ def maillard_sampling(gaps: ArrayLike, sigma2: float, horizons: ArrayLike) -> Re
 
 
 def practical(gaps: ArrayLike, sigma2: float, horizons: ArrayLike, *, booster: float) -> RegretBound:
-    """The regret bound of `ms-practical`, MS+ with C = D = 0: section 1 of docs/paper-notes.md."""
+    """The regret bound of `ms-practical`, MS+ with C = D = 0: section 1 of paper-notes.md."""
     proof = _Proof(
         level=lambda y: np.log(np.maximum(1.0, y)),
         early=lambda u: 1.0 + u,
@@ -101,7 +101,7 @@ def practical(gaps: ArrayLike, sigma2: float, horizons: ArrayLike, *, booster: f
 def maillard_sampling_plus(
     gaps: ArrayLike, sigma2: float, horizons: ArrayLike, *, booster: float, c: float, d: float
 ) -> RegretBound:
-    """The regret bound of MS+ with d > 0: section 6 of docs/paper-notes.md."""
+    """The regret bound of MS+ with d > 0: section 6 of docs/explanation/paper-notes.md."""
     proof = _Proof(
         level=lambda y: np.log(np.maximum(1.0, y * (1.0 + np.log1p(y)))),
         early=lambda u: np.maximum(1.0, u),

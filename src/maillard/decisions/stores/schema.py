@@ -1,4 +1,4 @@
-"""The tables of a log, the same in SQLite and PostgreSQL. docs/decision-log.md describes every column.
+"""The tables of a log, the same in SQLite and PostgreSQL. docs/reference/decision-log.md has every column.
 
 A log stores the version of its tables. Opening an older log runs the missing migrations in one transaction;
 a newer log is refused. Released migrations are never edited: every change is a new migration.

@@ -122,9 +122,9 @@ def over_time(results: ExperimentResults, experiment: str) -> ReportSection:
         "is a lower bound on the slope of regret in ln t for large t, not on regret itself, so compare "
         "slopes.",
         "Next to each figure, the explicit bounds of Theorems 2 and 4 with all constants "
-        "(docs/paper-notes.md): in the closed form of the proofs, and with the sum that the proofs "
-        "estimate computed numerically. A bound is vacuous if it exceeds the regret of choosing the worst "
-        "arm in every round.",
+        "(docs/explanation/paper-notes.md): in the closed form of the proofs, and with the sum that the "
+        "proofs estimate computed numerically. A bound is vacuous if it exceeds the regret of choosing the "
+        "worst arm in every round.",
     )
     return ReportSection(
         f"curves-{experiment}", f"Regret over time: {COMPARED[experiment][0]}", text, tuple(panels)

@@ -120,7 +120,8 @@ async def unsupported(context: RequestContext) -> HttpResponse:
     if known is None and version != "v1.0":
         known = "Only version v1.0 of the API is offered: /personalizer/v1.0/rank."
     message = f"maillard does not offer this call of Personalizer: {path!r:.200}. "
-    message += (known or "It offers Rank, Reward and Activate; see docs/personalizer.md.").format(name=name)
+    offered = "It offers Rank, Reward and Activate; see docs/how-to/personalizer.md."
+    message += (known or offered).format(name=name)
     raise HttpError(404, "not_found", message)
 
 

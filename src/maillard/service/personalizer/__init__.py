@@ -1,1 +1,1 @@
-"""The calls of Azure Personalizer that the service offers with --personalizer: see docs/personalizer.md."""
+"""The calls of Azure Personalizer, offered with --personalizer; see docs/how-to/personalizer.md."""
