@@ -18,7 +18,7 @@ OBP_NEEDS := matplotlib pandas pyyaml scikit-learn scipy seaborn torch tqdm
 # The tests start hundreds of processes. Each would compile the package again if it could not cache bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help reproduce setup browser nginx systemd check test torture oldest coverage peers bench gpu tails docs site clean
+.PHONY: help reproduce setup browser nginx systemd check test torture oldest coverage peers bench gpu tails docs site dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
@@ -163,5 +163,9 @@ site: $(READY) browser ## build the documentation site into site/ (a minute) and
 	@echo "== testing site/"
 	$(BIN)/python -m pytest --quiet -m site tests/test_site.py
 
+dist: $(READY) ## build the sdist and the wheels into dist/, and run the README's example with the wheel in a fresh environment
+	@echo "== building and checking dist/"
+	$(BIN)/python -m tests.distribution
+
 clean: ## remove everything that the targets created
-	rm -rf $(VENV) $(PEERS) $(NGINX) $(SYSTEMD) $(OLDEST) .site site docs/api docs/project reproduction reproduction.partial .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS) $(NGINX) $(SYSTEMD) $(OLDEST) .site site docs/api docs/project dist reproduction reproduction.partial .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
