@@ -1,4 +1,4 @@
-"""docs/explanation/coverage.md and its figure, generated from the results of the study."""
+"""docs/explanation/coverage.md, its appendix and its figure, generated from the results of the study."""
 
 from __future__ import annotations
 
@@ -39,13 +39,15 @@ _VERBATIM = ("#", "|", "!")  # the first characters of Markdown lines that are n
 
 
 def write(found: dict[str, Any], path: Path) -> None:
-    """Write the page, and the picture into `../pictures`."""
+    """Write the page, its appendix beside it, and the picture into `../pictures`."""
     outcomes = {cell: Outcome.from_lists(found[cell.name]) for cell in CELLS}
     pictures = path.parents[1] / "pictures"
     pictures.mkdir(parents=True, exist_ok=True)
     draw(outcomes, pictures / PICTURE)
+    _write(
+        path, [_opening(found, outcomes), _which_interval(), _floorless_findings(found), _reproduce(found)]
+    )
     parts = [
-        _opening(found, outcomes),
         _design(found),
         *(fixed(outcomes, horizon, floor) for horizon in HORIZONS for floor in FLOORS),
         enough(outcomes),
@@ -55,6 +57,10 @@ def write(found: dict[str, Any], path: Path) -> None:
         widths(outcomes),
         _floorless(found),
     ]
+    _write(path.with_name(f"{path.stem}-appendix.md"), parts)
+
+
+def _write(path: Path, parts: list[str]) -> None:
     path.write_text("\n\n".join(_wrap(part.strip()) for part in parts) + "\n", encoding="utf8")
 
 
@@ -97,9 +103,9 @@ def _opening(found: dict[str, Any], outcomes: dict[Cell, Outcome]) -> str:
 # Coverage of the intervals
 
 A 90% interval should contain the true value in 90 of 100 logs, even if the policy that wrote the log
-learned from it. This page counts how often it does. `make coverage` simulates {found["runs"]:,} logs for
-each of {len(CELLS)} combinations of logging policy and problem, evaluates every arm of each log with the
-code of `maillard.evaluate`, and writes this page. Every number is its output.
+learned from it. This page says how often it does, from {found["runs"]:,} simulated logs for each of
+{len(CELLS)} combinations of logging policy and problem. Every arm of each log was evaluated with the code of
+`maillard.evaluate`. [The appendix](coverage-appendix.md) has the design and all tables.
 
 ![How often intervals miss, by method](../pictures/{PICTURE})
 
@@ -109,20 +115,48 @@ code of `maillard.evaluate`, and writes this page. Every number is its output.
   {percent(high)}%). With fewer effective pulls, down to {min(row[5] for row in near):.0f}, {_below(near)}
   of {len(near)} coverages are lower, down to {percent(min(row[4] for row in near))}%. The theory is for
   many pulls; with so few, an experiment that does not adapt also falls short
-  ([below](#how-many-pulls-are-enough)).
+  ([table](coverage-appendix.md#how-many-pulls-are-enough)).
 - **Confidence sequences** are valid at any time: at every row at once. In the worst of {len(judged)}
   combinations of sequence, policy, problem and arm, the sequence excluded the true value at some row in
   {percent(worst)}% of the logs; 10% are allowed. One-sided binomial tests of each combination against 10%,
   at a joint level of {LEVEL:g}: {verdict} (smallest p-value {p_value(least)}).
 - **Naive intervals** treat rows as independent. At a fixed number of rows the coverage of the sample mean
   falls to {percent(naive[0])}%, which is close, but the interval is more often below the true value than
-  above it ([below](#on-which-side-they-miss)). The coverage of IPS falls to {percent(naive[1])}%. If you
-  check after every row from row {FIRST} on, the interval excludes the true value at least once in up to
-  {percent(checked)}% of logs.
+  above it ([table](coverage-appendix.md#on-which-side-they-miss)). The coverage of IPS falls to
+  {percent(naive[1])}%. If you check after every row from row {FIRST} on, the interval excludes the true value
+  at least once in up to {percent(checked)}% of logs.
 - **Without a floor** the intervals of an arm that the policy gave up have too low a coverage:
   {percent(bad[0])}% with AIPW, {percent(bad[3])}% with two-point weights. With a uniform mix of
   {floorless.FLOORS[-1]:.0%} they cover {percent(good[0])} and {percent(good[3])}%
-  ([below](#without-a-floor))."""
+  ([why](#without-a-floor))."""
+
+
+def _which_interval() -> str:
+    return f"""
+## Which interval to use
+
+| your situation | interval | what the study says |
+| --- | --- | --- |
+| the number of rows was fixed in advance, and the policy had a floor | `aipw-two-point` or `aipw-sqrt` | \
+valid from {ENOUGH} effective pulls of the arm on |
+| you look at the results while the experiment runs, or stop when they are clear | a confidence sequence: \
+`cs-arm`, `cs-betting`, `cs-dr` | valid at every row at once |
+| few pulls, or fewer than about ten successes | a confidence sequence | normal intervals are too short |
+| no floor | `cs-arm` for one arm, else `cs-dr` | IPS, SNIPS and plain AIPW hardly improve with more rows |
+
+`maillard evaluate` follows these rules: it marks the estimate to read first and says why
+([evaluation](../how-to/evaluation.md#which-estimator-to-use)). In this study rewards are symmetric about
+their means, targets are single arms, and intervals have a confidence of {CONFIDENCE:.0%}. If rewards are rare
+(clicks, purchases), count successes instead of pulls: with fewer than about ten successes of an arm, the
+coverage of normal intervals is much lower than here. `maillard plan` shows how much, and `evaluate` warns."""
+
+
+def _reproduce(found: dict[str, Any]) -> str:
+    return f"""
+## How to reproduce it
+
+`make coverage` runs the study (about an hour) and writes this page and its appendix: {found["runs"]:,} logs
+for each combination, seed {found["seed"]}."""
 
 
 def _below(rows: list[tuple[Cell, int, int, str, float, float]]) -> int:
@@ -131,10 +165,10 @@ def _below(rows: list[tuple[Cell, int, int, str, float, float]]) -> int:
 
 def _design(found: dict[str, Any]) -> str:
     return f"""
-In this study rewards are symmetric about their means, targets are single arms, and intervals have a
-confidence of 90%. If rewards are rare (clicks, purchases), count successes instead of pulls: with fewer
-than about ten successes of an arm, the coverage of normal intervals is much lower than here. `maillard
-plan` shows how much, `evaluate` warns, and a confidence sequence is the interval to use.
+# Appendix: coverage of the intervals
+
+These tables belong to [coverage of the intervals](coverage.md), which states the findings. `make coverage`
+writes both pages; every number is its output.
 
 ## Design
 
@@ -204,6 +238,24 @@ def _methods() -> str:
         ),
     )
     return table(["method", "in `evaluate`", "definition", "assumptions of the interval"], rows)
+
+
+def _floorless_findings(found: dict[str, Any]) -> str:
+    right, late, errors = found["unbiased"], found["late"], found["errors"]["root mean square"]
+    first, last = floorless.HORIZONS[0], floorless.HORIZONS[-1]
+    ips, weighted = (floorless.ESTIMATORS.index(name) for name in ("IPS", "AIPW, √e"))
+    return f"""
+## Without a floor
+
+MS chooses a bad arm with a probability of about c / t. Inverse propensity scoring on its log is unbiased,
+but its variance does not shrink: the root mean square error of IPS for the worse of two arms is
+{errors[0][ips]:.3f} with {first:,} rows and {errors[-1][ips]:.3f} with {last:,}. That of AIPW weighted by √e
+falls from {errors[0][weighted]:.3f} to {errors[-1][weighted]:.3f}. Better still, set a floor before logging.
+
+The logged probability must be that of the choice itself. With the probability after the update instead, a
+common mistake, the mean of w r - μ is {late["mean"]:+.4f} (z = {late["z"]:+.1f}) instead of
+{right["mean"]:+.4f} (z = {right["z"]:+.1f}). [The appendix](coverage-appendix.md#without-a-floor) has the
+tables."""
 
 
 def _floorless(found: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Generate the section of docs/explanation/tails.md on KL-MS+, and choose its default booster."""
+"""Generate the sections of the pages on tails about KL-MS+, and choose its default booster."""
 
 from __future__ import annotations
 
@@ -36,7 +36,26 @@ def scores(study: Study) -> dict[int, float]:
 
 
 def section(study: Study) -> str:
-    """Return the section: a table of mean and 99% quantile, and the default booster."""
+    """Return the section: the default booster, and how it was chosen."""
+    problems = complete_problems(study)
+    if not problems or not plan.KL_BOOSTED:
+        return ""
+    found = scores(study)
+    default = min(plan.CANDIDATES, key=lambda booster: found[booster])
+    candidates = join_names([str(each) for each in plan.CANDIDATES])
+    values = join_names([format_number(found[each]) for each in plan.CANDIDATES])
+    return f"""
+## KL-MS+ for clicks
+
+`kl-ms+` replaces the squared gap of MS+ by the Bernoulli divergence. It was run on the Bernoulli problems of
+the paper and for {len(plan.CLICKS)} sets of click rates. **The default booster of `kl-ms+` is {default}.** Of
+B = {candidates}, it has the smaller geometric mean, over problems, of mean regret and 99% quantile
+({values}): both count equally, and so does every problem. [The
+appendix](tails-appendix.md#kl-ms-for-clicks) has both for each booster and problem."""
+
+
+def table(study: Study) -> str:
+    """Return the section of the appendix: mean and 99% quantile of each booster and problem."""
     problems = complete_problems(study)
     if not problems or not plan.KL_BOOSTED:
         return ""
@@ -54,8 +73,6 @@ def section(study: Study) -> str:
         rows.append([problem_title(problem), *texts])
     found = scores(study)
     rows.append(["geometric mean of both", *(format_number(value) for value in found.values())])
-    default = min(plan.CANDIDATES, key=lambda booster: found[booster])
-    candidates = join_names([str(each) for each in plan.CANDIDATES])
     missing = [problem_title(each) for each in plan.kl_problems() if each not in problems]
     not_run = f" Not run yet: {join_names(missing)}." if missing else ""
     return f"""
@@ -65,10 +82,7 @@ def section(study: Study) -> str:
 99% quantile on the Bernoulli problems of the paper and for click rates. The smallest values of a row are
 bold.{not_run}
 
-{markdown_table(["problem", *(f"B = {booster}" for booster in plan.BOOSTERS)], rows)}
-
-**The default booster of `kl-ms+` is {default}.** Of B = {candidates}, it has the smaller geometric mean, over
-problems, of mean regret and 99% quantile: both count equally, and so does every problem."""
+{markdown_table(["problem", *(f"B = {booster}" for booster in plan.BOOSTERS)], rows)}"""
 
 
 def problem_title(problem: str) -> str:

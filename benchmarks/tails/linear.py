@@ -1,4 +1,4 @@
-"""Generate the section of docs/explanation/tails.md on linear regret."""
+"""Generate the sections of docs/explanation/tails.md and its appendix on linear regret."""
 
 from __future__ import annotations
 
@@ -24,12 +24,30 @@ if TYPE_CHECKING:
 
 
 def section(study: Study) -> str:
-    """Return the section: its picture, its table and the conclusions."""
-    rows, factors = [], []
+    """Return the section: its picture and the conclusions."""
+    growths = [growth_per_doubling(study.of(problem)) for problem in plan.PROBLEMS]
+    return f"""
+## Linear regret
+
+![The probability of linear regret for each booster, with intervals](../pictures/tails-linear.png)
+
+A trial counts as linear if its regret is above {plan.LINEAR:.0%} of the largest possible regret, which is T
+times the largest gap.
+
+{_growth_sentence([growth[1] for growth in growths if growth])}
+{_decrease_sentence(study)}
+{_quotation_sentence(study)}
+{_slow_policies_sentence(study)}
+
+[The appendix](tails-appendix.md#linear-regret) has the probabilities."""
+
+
+def table(study: Study) -> str:
+    """Return the section of the appendix: the probabilities."""
+    rows = []
     for problem in plan.PROBLEMS:
         cells = study.of(problem)
         growth = growth_per_doubling(cells)
-        factors += [growth[1]] if growth else []
         growth_text = f"× {growth[1]:.2f} from B = {growth[0]}" if growth else ""
         probabilities = [format_linear_probability(cell) for cell in cells]
         threshold = format_number(cells[0].linear_threshold)
@@ -38,20 +56,13 @@ def section(study: Study) -> str:
     return f"""
 ## Linear regret
 
-![The probability of linear regret for each booster, with intervals](../pictures/tails-linear.png)
-
 A trial counts as linear if its regret is above {plan.LINEAR:.0%} of the largest possible regret, which is T
 times the largest gap. The table shows the fraction of such trials. Where there were none, it shows the upper
 end of the {plan.CONFIDENCE:.0%} Clopper-Pearson interval. The last column shows the factor by which one
 doubling of B multiplies the probability. It is an average that ends at B = {plan.BOOSTERS[-1]}. It starts at
 the first B with at least {plan.ENOUGH} such trials, not before the B where the probability is smallest.
 
-{markdown_table(header, rows)}
-
-{_growth_sentence(factors)}
-{_decrease_sentence(study)}
-{_quotation_sentence(study)}
-{_slow_policies_sentence(study)}"""
+{markdown_table(header, rows)}"""
 
 
 def _growth_sentence(factors: Sequence[float]) -> str:

@@ -1,4 +1,4 @@
-"""Generate docs/explanation/tails.md. Every number on the page comes from docs/data/tails.json."""
+"""Generate docs/explanation/tails.md and its appendix. Every number comes from docs/data/tails.json."""
 
 from __future__ import annotations
 
@@ -39,23 +39,31 @@ if TYPE_CHECKING:
 
 
 def write_page(study: Study, path: Path) -> None:
-    """Write the page, and its pictures into the folder `../pictures`."""
+    """Write the page, its appendix beside it, and its pictures into the folder `../pictures`."""
     draw(study, path.parent.parent / "pictures")
     path.write_text(page(study), encoding="utf8")
+    path.with_name(f"{path.stem}-appendix.md").write_text(appendix(study), encoding="utf8")
 
 
 def page(study: Study) -> str:
-    """Return the text of the page."""
-    sections = [
-        _introduction,
-        _best_boosters,
-        _frontier,
-        _tails,
-        linear.section,
-        kl_boosters.section,
+    """Return the text of the page: the findings with their figures."""
+    return _join(study, _introduction, _best_boosters, _frontier, _tails, linear.section, kl_boosters.section)
+
+
+def appendix(study: Study) -> str:
+    """Return the text of the appendix: all tables, and how to reproduce them."""
+    sections = (
+        _appendix_introduction,
+        _frontier_tables,
+        linear.table,
+        kl_boosters.table,
         _problem_tables,
         _how_to_reproduce,
-    ]
+    )
+    return _join(study, *sections)
+
+
+def _join(study: Study, *sections: Callable[[Study], str]) -> str:
     texts = [section(study).strip() for section in sections]
     return "\n\n".join(text for text in texts if text) + "\n"
 
@@ -94,7 +102,8 @@ The study runs MS+ with B = {join_names([str(booster) for booster in plan.BOOSTE
 on the {len(plan.PROBLEMS)} problems of the paper's Table 2 with
 T = {study.settings["horizon"]:,}.{_not_run(study)}
 The number after "Gaussian" is the variance of the rewards. The policies use {join_names(variances)} rewards.
-Every number and every comparison on this page is computed from [tails.json](../data/tails.json).
+Every number and every comparison is computed from [tails.json](../data/tails.json);
+[the appendix](tails-appendix.md) has the tables for each problem and the command that reproduces them.
 
 - **Mean regret** is smallest at B = {format_boosters(best[MEAN])}, its **standard deviation** at
   B = {format_boosters(best[DEVIATION])}, and its **{FAR_QUANTILE} quantile** at
@@ -159,6 +168,39 @@ dominate that moment.
 
 
 def _frontier(study: Study) -> str:
+    caption = "Mean regret and its standard deviation for each booster and for other policies, by problem"
+    changes = []
+    for problem in plan.PROBLEMS:
+        cells = study.of(problem)
+        start, end = (cells[smallest(cells, name)[0]] for name in (DEVIATION, MEAN))
+        changes += [] if start is end else [(start, end)]
+    price = ""
+    if changes:
+        falls = [1 - end.mean / start.mean for start, end in changes]
+        mean = f"{min(falls):.0%} to {max(falls):.0%}"
+        deviation = format_range([end.deviation / start.deviation for start, end in changes])
+        price = f""" On {count_problems(len(changes))} the B with the smallest mean is not the one with the
+smallest standard deviation. From the second to the first, the mean falls by {mean}, and the standard
+deviation is multiplied by {deviation}."""
+    return f"""
+## The frontier
+
+![{caption}](../pictures/tails-frontier.png)
+
+The numbers along the path are values of B.{price}
+[The appendix](tails-appendix.md#the-frontier) has these changes for each problem, and the policies that no
+other policy beats in both measures."""
+
+
+def _appendix_introduction(study: Study) -> str:
+    return f"""
+# Appendix: the tails of regret
+
+These tables belong to [the tails of regret](tails.md), which states the findings and explains the terms.
+There are {len(plan.PROBLEMS)} problems with T = {study.settings["horizon"]:,}."""
+
+
+def _frontier_tables(study: Study) -> str:
     rows = []
     for problem in plan.PROBLEMS:
         cells = study.of(problem)
@@ -175,13 +217,10 @@ def _frontier(study: Study) -> str:
         [title_of(problem), ", ".join(map(label, undominated(study, problem)))] for problem in plan.PROBLEMS
     ]
     header = ["problem", "from, to", *(f"change of {name}" for name in (MEAN, DEVIATION, FAR_QUANTILE))]
-    caption = "Mean regret and its standard deviation for each booster and for other policies, by problem"
     return f"""
 ## The frontier
 
-![{caption}](../pictures/tails-frontier.png)
-
-The numbers along the path are values of B. The table shows the price of the smallest mean: the change from
+The table shows the price of the smallest mean: the change from
 the B with the smallest standard deviation to the B with the smallest mean.
 
 {markdown_table(header, rows)}
@@ -294,7 +333,7 @@ def _how_to_reproduce(study: Study) -> str:
     return f"""
 ## How to reproduce it
 
-```
+```sh
 python -m benchmarks.tails --device cuda --trials {study.trials} --others {settings["others"]} \\
     --wide {settings.get("wide", study.trials)} --horizon {settings["horizon"]} --seed {settings["seed"]} \\
     --output docs/data/tails.json
@@ -305,7 +344,7 @@ The first command needs an NVIDIA GPU. A small run without one takes
 `--device cpu --trials 200 --horizon 2000 --output small.json`. `--others` sets the number of trials of the
 policies other than MS+, and `--wide` that of MS+ on problems with {plan.WIDE} arms. The command saves each
 cell when it is finished. If you stop it, the same command continues where it stopped. With `--budget SECONDS`
-it starts no new cell after that time. The second command writes this page and its pictures. It needs all
+it starts no new cell after that time. The second command writes both pages and their pictures. It needs all
 cells of MS+.
 
 These numbers were computed on {join_names(settings["devices"])}: {counts},

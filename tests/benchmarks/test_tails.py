@@ -145,8 +145,13 @@ def one_line(text):
     return " ".join(text.split())
 
 
+def both(study):
+    """Return the text of the page and of its appendix."""
+    return page.page(study) + page.appendix(study)
+
+
 def test_sentences_follow_the_numbers(few) -> None:
-    text = one_line(page.page(study_of(rising)))
+    text = one_line(both(study_of(rising)))
     assert (
         "**The standard deviation rises** with every doubling of B, from the B where it is smallest to "
         "B = 128, on all 2 problems" in text
@@ -361,13 +366,15 @@ def test_a_page_omits_policies_that_were_not_run(few, tmp_path, monkeypatch) -> 
     for problem, spec in ((FEW[0], "ts-sg"), (FEW[1], "ts-sg"), (FEW[1], "moss"), (FEW[1], "ts")):
         del study.cells[problem, spec]
     assert page_of(study, path, monkeypatch) == 0
-    text = path.with_suffix(".md").read_text(encoding="utf8")
-    assert "TS-SG" not in text
+    text, tables = (
+        path.with_name(name).read_text(encoding="utf8") for name in ("tails.md", "tails-appendix.md")
+    )
+    assert "TS-SG" not in text + tables
     assert "Not run: TS and MOSS (Bernoulli, Equal, K = 2)." in text
-    gaussian, bernoulli = text.split("\n### ")[1:]
+    gaussian, bernoulli = tables.split("\n### ")[1:]
     assert "| MOSS | 200 |" in gaussian
     assert "| MOSS" not in bernoulli
-    assert "16 cells of 40,000,000 rounds each and 10 cells of 4,000,000 rounds each" in text
+    assert "16 cells of 40,000,000 rounds each and 10 cells of 4,000,000 rounds each" in tables
 
     for spec in plan.OTHERS:
         for problem in FEW:
@@ -382,7 +389,7 @@ def test_a_page_omits_policies_that_were_not_run(few, tmp_path, monkeypatch) -> 
 def test_statistics_use_the_number_of_trials_of_their_cell(few) -> None:
     """Half of the trials are linear, for MS+ and for the other policies."""
     half = study_of(lambda _, worst: np.tile([0.05, 0.2], 1000) * worst, others=100)
-    lines = page.page(half)
+    lines = both(half)
     text = one_line(lines)
     assert "In this study, MS+ has 2,000 trials on every problem, and every other policy has 100." in text
     assert "the 99.999% quantile of 2,000 trials is the largest and of 100 trials is the largest" in text
@@ -395,7 +402,7 @@ def test_statistics_use_the_number_of_trials_of_their_cell(few) -> None:
 
 
 def test_the_page_matches_the_results() -> None:
-    made = page.page(cells.read(command.DATA))
-    assert made == (ROOT / "docs" / "explanation" / "tails.md").read_text(encoding="utf8"), (
-        "run `python -m benchmarks.tails --page`"
-    )
+    study, folder = cells.read(command.DATA), ROOT / "docs" / "explanation"
+    for name, made in (("tails.md", page.page(study)), ("tails-appendix.md", page.appendix(study))):
+        shown = (folder / name).read_text(encoding="utf8")
+        assert made == shown, "run `python -m benchmarks.tails --page`"
