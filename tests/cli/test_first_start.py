@@ -7,7 +7,6 @@ import json
 import os
 import pty
 import re
-import signal
 import stat
 import subprocess
 import sys
@@ -20,6 +19,7 @@ import pytest
 
 from maillard.decisions.stores import open_store
 from maillard.service.api_keys import Keyring, every
+from tests.page_blocks import blocks
 from tests.serving import MAILLARD, Service, serving
 
 SECRET = re.compile(r"mk_[0-9a-f]{12}_[\w-]{43}")
@@ -79,8 +79,10 @@ def test_without_a_terminal_the_key_is_written_to_a_file(database) -> None:
 def test_the_documented_commands(database) -> None:
     """The commands of docs/how-to/service.md, with the address and the key of this service."""
     page = (Path(__file__).parents[2] / "docs" / "how-to" / "service.md").read_text(encoding="utf8")
-    (block,) = re.findall(r"^```\n(export MAILLARD_KEY=.*?)^```", page, re.MULTILINE | re.DOTALL)
-    setup, create, decide, reward = re.split(r"^(?=curl)", block, flags=re.MULTILINE)
+    found = blocks(page)
+    (script,) = (block.text for block in found if block.text.startswith("export MAILLARD_KEY="))
+    setup, create, decide, reward = re.split(r"^(?=curl)", script, flags=re.MULTILINE)
+    shown = [json.loads(block.text) for block in found if block.language == "json"]
 
     def run(command: str) -> Any:
         exported = setup.replace("mk_...", f'"$(cat {key_file(database)})"')
@@ -92,7 +94,9 @@ def test_the_documented_commands(database) -> None:
         assert run(create)["experiment"] == "home"
         decision = run(decide)
         assert decision["arm"] in ("red", "blue")
-        assert run(reward.replace("<id>", decision["id"]))["outcome"] == "waiting"
+        received = run(reward.replace("<id>", decision["id"]))
+        assert received["outcome"] == "waiting"
+    assert [decision.keys(), received.keys()] == [response.keys() for response in shown[:2]]
 
 
 def test_an_existing_key_prevents_the_first_key(database) -> None:
@@ -138,24 +142,21 @@ def test_with_postgresql_the_file_is_in_the_working_directory(postgres, tmp_path
 
 
 def test_on_a_terminal_the_key_and_a_link_are_printed(database) -> None:
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.execv(
-            sys.executable,
-            [sys.executable, *MAILLARD, "serve", "--database", str(database), "--port", "0"],
-        )
+    command = [sys.executable, *MAILLARD, "serve", "--database", str(database), "--port", "0"]
+    terminal, inside = pty.openpty()
+    service = subprocess.Popen(command, stdin=inside, stdout=inside, stderr=inside, start_new_session=True)
+    os.close(inside)
     output, end = b"", time.monotonic() + TIMEOUT
-    with os.fdopen(terminal, "rb", buffering=0) as stream:
+    with os.fdopen(terminal, "rb", buffering=0) as stream, service:
         try:
             while b"\ntry: curl" not in output:
                 assert time.monotonic() < end, output
                 output += stream.read(65536)
         finally:
-            os.kill(pid, signal.SIGTERM)
+            service.terminate()
             with contextlib.suppress(OSError):  # raised when the terminal closes
                 while stream.read(65536):
                     pass
-            os.waitpid(pid, 0)
     notice, secret, _, dashboard, example, *_ = output.decode().replace("\r", "").splitlines()
     assert notice == "Created an API key with the scope admin. Save it now; it is not shown again:"
     assert SECRET.fullmatch(secret)
