@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from pygments.lexers import TextLexer
+
 sys.path.insert(0, str(Path(__file__).parents[2]))  # for the modules of docs/site
 
 import maillard
@@ -70,6 +72,7 @@ def _correct_links(*event: Any) -> None:
 
 def setup(app: Any) -> None:
     """Write the generated pages, then let Sphinx read all pages."""
+    app.add_lexer("cron", TextLexer)
     app.connect("builder-inited", lambda app: generated_pages.write(Path(app.srcdir)))
     app.connect("autodoc-process-docstring", _restructure)
     app.connect("source-read", _correct_links)
