@@ -2,44 +2,25 @@
 
 A page has programs (`python` blocks; the sentence before names the file) and commands (`console`
 blocks). Numbers may differ in their digits, because other versions of NumPy sample other values. A line `...`
-stands for any number of lines.
+stands for any number of lines. `docs/site/tutorial_pages.py` describes the parts of a page.
 """
 
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Iterator
+import sys
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from click.testing import CliRunner
 
+from docs.site.tutorial_pages import Command, Picture, Program, pages, steps
 from maillard.cli import main
 
-ROOT = Path(__file__).parent.parent
-PAGES = sorted((ROOT / "docs" / "tutorials").glob("[!i]*.md"))
-_BLOCK = re.compile(
-    r"(?P<before>[^\n]*)\n\n```(?P<language>python|console)\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL
-)
-_FILE = re.compile(r"`([\w.-]+\.py)`")
 _NUMBER = re.compile(r"\b[0-9a-f]{64}\b|(?<!\w)-?\d[\d,]*(\.\d+)?")
-
-
-class Command(NamedTuple):
-    """A command of a page, and the output that the page shows."""
-
-    words: list[str]
-    shown: str
-
-
-def commands(text: str) -> Iterator[Command]:
-    """The commands in the text of a `console` block."""
-    for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
-        line, _, shown = part.replace("\\\n", "").partition("\n")
-        yield Command(shlex.split(line), shown)
+_FAILURE = re.compile(r"^(Error: .*|broken)$", re.MULTILINE)
+_PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def masked(text: str) -> list[str]:
@@ -53,32 +34,36 @@ def agree(printed: str, shown: str) -> bool:
     return fnmatchcase("\n".join(masked(printed)), "\n".join(escaped).replace("...", "*"))
 
 
-def run(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """Run a command in this process; return what it prints."""
+def run(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    """Run a command in this process; return what it prints. A command may fail only if it says so."""
     capsys.readouterr()
-    if words[0] == "python":
-        source = Path(words[1]).read_text(encoding="utf8")
-        exec(compile(source, words[1], "exec", dont_inherit=True), {"__name__": "__main__"})
+    program, *arguments = words
+    if program == "python":
+        source = Path(arguments[0]).read_text(encoding="utf8")
+        monkeypatch.setattr(sys, "argv", arguments)
+        exec(compile(source, arguments[0], "exec", dont_inherit=True), {"__name__": "__main__"})
         return capsys.readouterr().out
-    assert words[0] == "maillard"
-    result = CliRunner(env={"COLUMNS": "100"}).invoke(main, words[1:], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.stdout
+    assert program == "maillard"
+    result = CliRunner(env={"COLUMNS": "100"}).invoke(main, arguments, catch_exceptions=False)
+    assert bool(result.exit_code) == bool(_FAILURE.search(result.output)), result.output
+    return str(result.output)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.stem)
 def test_a_tutorial_runs_from_an_empty_folder(page, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)  # programs may import each other
     ran = 0
-    for match in _BLOCK.finditer(page.read_text(encoding="utf8")):
-        if match["language"] == "python":
-            (name,) = _FILE.findall(match["before"])
-            Path(name).write_text(match["text"], encoding="utf8")
-            continue
-        for command in commands(match["text"]):
-            printed = run(command.words, capsys)
-            assert agree(printed, command.shown), f"{shlex.join(command.words)} prints:\n{printed}"
+    for step in steps(page.read_text(encoding="utf8")):
+        if isinstance(step, Program):
+            Path(step.name).write_text(step.text, encoding="utf8")
+        elif isinstance(step, Command):
+            printed = run(step.words, monkeypatch, capsys)
+            assert agree(printed, step.shown), f"{step.line} prints:\n{printed}"
             ran += 1
+        elif isinstance(step, Picture):
+            assert Path(step.name).read_bytes().startswith(_PNG)
+            assert step.path.exists(), "run `make docs`"
     assert ran
 
 
