@@ -1,4 +1,7 @@
-"""The code of every page runs (see also test_tutorials.py), generated parts are up to date, and every command is documented."""
+"""The code of every page runs, generated parts are up to date, and every command is documented.
+
+test_tutorials.py runs the code of the tutorials.
+"""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 
 from docs.site.tutorial_pages import Command, Picture, Program, pages, steps
 from maillard.cli import main
+from maillard.policies import Policy
 
 _NUMBER = re.compile(r"\b[0-9a-f]{64}\b|(?<!\w)-?\d[\d,]*(\.\d+)?")
 _FAILURE = re.compile(r"^(Error: .*|broken)$", re.MULTILINE)
@@ -53,6 +54,7 @@ def run(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 def test_a_tutorial_runs_from_an_empty_folder(page, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)  # programs may import each other
+    monkeypatch.setattr(Policy, "registry", dict(Policy.registry))  # a program may add a policy
     ran = 0
     for step in steps(page.read_text(encoding="utf8")):
         if isinstance(step, Program):
