@@ -161,11 +161,11 @@ site: $(READY) browser ## build the documentation site into site/ (a minute) and
 	rm -rf site
 	$(BIN)/python -m sphinx -c docs/site --doctree-dir .site --fresh-env --write-all --jobs auto --fail-on-warning --keep-going --quiet docs site
 	@echo "== testing site/"
-	$(BIN)/python -m pytest --quiet -m site tests/test_site.py
+	$(BIN)/python -m pytest --quiet -m site tests/test_site.py tests/test_notebooks.py
 
 dist: $(READY) ## build the sdist and the wheels into dist/, and run the README's example with the wheel in a fresh environment
 	@echo "== building and checking dist/"
 	$(BIN)/python -m tests.distribution
 
 clean: ## remove everything that the targets created
-	rm -rf $(VENV) $(PEERS) $(NGINX) $(SYSTEMD) $(OLDEST) .site site docs/api docs/project dist reproduction reproduction.partial .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS) $(NGINX) $(SYSTEMD) $(OLDEST) .site site docs/api docs/notebooks docs/project dist reproduction reproduction.partial .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -12,6 +12,7 @@ import matplotlib as mpl
 import numpy as np
 
 import maillard
+from docs.site import tutorial_pages
 from maillard import Tally, figures, policy
 from maillard.cli.policy_commands import markdown_table
 from maillard.decisions import Decision
@@ -59,7 +60,15 @@ def main() -> None:
     draw_evaluation()
     draw_plan()
     draw_replay()
+    draw_tutorials()
     write_contexts()
+
+
+def draw_tutorials() -> None:
+    """Run the tutorials, and copy the pictures that their programs write."""
+    for page in tutorial_pages.pages():
+        with tempfile.TemporaryDirectory() as folder:
+            tutorial_pages.write_pictures(page, Path(folder))
 
 
 def write_contexts() -> None:

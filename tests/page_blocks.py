@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Iterator
+import sys
 from fnmatch import fnmatchcase
 from pathlib import Path
 from textwrap import dedent
@@ -15,6 +14,7 @@ from click.testing import CliRunner
 
 from maillard.cli import main
 
+_FAILURE = re.compile(r"^(Error: .*|broken)$", re.MULTILINE)
 _NUMBER = re.compile(r"\b[0-9a-f]{64}\b|(?<!\w)-?\d[\d,]*(\.\d+)?(e[+-]\d+)?")
 
 
@@ -24,39 +24,22 @@ class Block(NamedTuple):
     language: str
     text: str
     line: int
-    before: str  # the line of prose before it
 
 
 def blocks(page: str) -> list[Block]:
     """The blocks of a page, in order. A block inside another one belongs to its text."""
     found: list[Block] = []
-    fence, start, before = "", 0, ""
+    fence, start = "", 0
     lines = page.splitlines(keepends=True)
     for number, line in enumerate(lines, 1):
         marks = re.match(r" *(`{3,})", line)
         if not fence and marks:
             fence, start, language = marks[1], number, line.strip().strip("`")
         elif fence and line.strip() == fence:
-            found.append(Block(language, dedent("".join(lines[start : number - 1])), start, before))
+            found.append(Block(language, dedent("".join(lines[start : number - 1])), start))
             fence = ""
-        elif not fence and line.strip():
-            before = line.strip()
     assert not fence, f"line {start}: this block has no end"
     return found
-
-
-class Command(NamedTuple):
-    """A command of a page, and the output that the page shows."""
-
-    words: list[str]
-    shown: str
-
-
-def commands(text: str) -> Iterator[Command]:
-    """The commands in the text of a `console` block."""
-    for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
-        line, _, shown = part.replace("\\\n", "").partition("\n")
-        yield Command(shlex.split(line), shown)
 
 
 def masked(text: str) -> list[str]:
@@ -70,14 +53,16 @@ def agree(printed: str, shown: str) -> bool:
     return fnmatchcase("\n".join(masked(printed)), "\n".join(escaped).replace("...", "*"))
 
 
-def run(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """Run a command in this process; return what it prints."""
+def run(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    """Run a command in this process; return what it prints. A command may fail only if it says so."""
     capsys.readouterr()
-    if words[0] == "python":
-        source = Path(words[1]).read_text(encoding="utf8")
-        exec(compile(source, words[1], "exec", dont_inherit=True), {"__name__": "__main__"})
+    program, *arguments = words
+    if program == "python":
+        source = Path(arguments[0]).read_text(encoding="utf8")
+        monkeypatch.setattr(sys, "argv", arguments)
+        exec(compile(source, arguments[0], "exec", dont_inherit=True), {"__name__": "__main__"})
         return capsys.readouterr().out
-    assert words[0] == "maillard"
-    result = CliRunner(env={"COLUMNS": "100"}).invoke(main, words[1:], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.stdout
+    assert program == "maillard"
+    result = CliRunner(env={"COLUMNS": "100"}).invoke(main, arguments, catch_exceptions=False)
+    assert bool(result.exit_code) == bool(_FAILURE.search(result.output)), result.output
+    return str(result.output)

@@ -6,6 +6,8 @@ Each block of a page is checked, according to its language:
 - `console` has commands, each after `$`, and their output. They run in the folder of the page's programs.
 - `sh` has commands that a test cannot run, for example because they start a service: they must parse.
 - `json` must be valid.
+
+The programs and commands of tutorials run in test_tutorials.py.
 """
 
 from __future__ import annotations
@@ -24,24 +26,26 @@ import click
 import pytest
 
 import maillard
+from docs.site.tutorial_pages import commands
 from maillard.cli import main
 from maillard.cli.policy_commands import markdown_table
 from maillard.policies import policy_class
 from tests.conftest import NAMES
-from tests.page_blocks import agree, blocks, commands, run
+from tests.page_blocks import agree, blocks, run
 
 ROOT = Path(__file__).parent.parent
 GENERATED = {ROOT / "docs" / "api", ROOT / "docs" / "project"}  # by `make site`
 DOCS = [path for path in sorted((ROOT / "docs").rglob("*.md")) if path.parent not in GENERATED]
 README = ROOT / "README.md"
-PAGES = [README, ROOT / "CONTRIBUTING.md", *DOCS]  # tests/test_contributing.py runs the second
-TUTORIALS = ROOT / "docs" / "tutorials"  # tests/test_tutorials.py runs their commands
+PAGES = [README, ROOT / "CONTRIBUTING.md", *DOCS]
+# Tutorials and CONTRIBUTING.md have tests of their own.
+WITH_CODE = [README, *(page for page in DOCS if page.parent.name != "tutorials")]
 # Programs in `sh` blocks other than maillard and make.
 PROGRAMS = {"chown", "cp", "cat", "createdb", "curl", "export", "mkdir", "mv", "pg_dump", "pg_restore"}
 PROGRAMS |= {"pip", "podman", "python", "python3", "systemctl"}
 
 
-@pytest.mark.parametrize("page", [README, *DOCS], ids=lambda page: page.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_code_on_a_page_runs(page, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     before = dict(maillard.Policy.registry)
@@ -56,10 +60,10 @@ def test_code_on_a_page_runs(page, tmp_path, monkeypatch, capsys) -> None:
                 assert printed is not None, f"{place}: no program before this output"
                 assert agree(printed, block.text), f"{place}: the program prints:\n{printed}"
                 printed = None
-            elif block.language == "console" and page.parent != TUTORIALS:
+            elif block.language == "console":
                 for command in commands(block.text):
-                    output = run(command.words, capsys)
-                    assert agree(output, command.shown), f"{shlex.join(command.words)} prints:\n{output}"
+                    output = run(command.words, monkeypatch, capsys)
+                    assert agree(output, command.shown), f"{command.line} prints:\n{output}"
     finally:
         maillard.Policy.registry.clear()
         maillard.Policy.registry.update(before)

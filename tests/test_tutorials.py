@@ -2,35 +2,38 @@
 
 A page has programs (`python` blocks; the sentence before names the file) and commands (`console`
 blocks). Numbers may differ in their digits, because other versions of NumPy sample other values. A line `...`
-stands for any number of lines.
+stands for any number of lines. `docs/site/tutorial_pages.py` describes the parts of a page.
 """
 
 from __future__ import annotations
 
-import re
-import shlex
 from pathlib import Path
 
 import pytest
 
-from tests.page_blocks import agree, blocks, commands, run
+from docs.site.tutorial_pages import Command, Picture, Program, pages, steps
+from maillard.policies import Policy
+from tests.page_blocks import agree, run
 
-PAGES = sorted((Path(__file__).parent.parent / "docs" / "tutorials").glob("[!i]*.md"))
+_PNG = b"\x89PNG\r\n\x1a\n"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.stem)
 def test_a_tutorial_runs_from_an_empty_folder(page, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)  # programs may import each other
+    monkeypatch.setattr(Policy, "registry", dict(Policy.registry))  # a program may add a policy
     ran = 0
-    for block in blocks(page.read_text(encoding="utf8")):
-        if block.language == "python":
-            (name,) = re.findall(r"`([\w.-]+\.py)`", block.before)
-            Path(name).write_text(block.text, encoding="utf8")
-        elif block.language == "console":
-            for command in commands(block.text):
-                printed = run(command.words, capsys)
-                assert agree(printed, command.shown), f"{shlex.join(command.words)} prints:\n{printed}"
-                ran += 1
+    for step in steps(page.read_text(encoding="utf8")):
+        if isinstance(step, Program):
+            Path(step.name).write_text(step.text, encoding="utf8")
+        elif isinstance(step, Command):
+            printed = run(step.words, monkeypatch, capsys)
+            assert agree(printed, step.shown), f"{step.line} prints:\n{printed}"
+            ran += 1
+        elif isinstance(step, Picture):
+            assert Path(step.name).read_bytes().startswith(_PNG)
+            assert step.path.exists(), "run `make docs`"
     assert ran
 
 

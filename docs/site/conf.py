@@ -64,10 +64,10 @@ def _restructure(*event: Any) -> None:
     lines[:] = restructured(lines)
 
 
-def _correct_links(*event: Any) -> None:
-    """Correct links to files such as ../README.md, whose pages are in project/."""
-    source = event[-1]
-    source[0] = generated_pages.with_project_links(source[0])
+def _complete_page(*event: Any) -> None:
+    """Correct links to files such as ../README.md, whose pages are in project/; offer the notebooks."""
+    _, name, source = event
+    source[0] = generated_pages.with_notebook(name, generated_pages.with_project_links(source[0]))
 
 
 def setup(app: Any) -> None:
@@ -75,4 +75,4 @@ def setup(app: Any) -> None:
     app.add_lexer("cron", TextLexer)
     app.connect("builder-inited", lambda app: generated_pages.write(Path(app.srcdir)))
     app.connect("autodoc-process-docstring", _restructure)
-    app.connect("source-read", _correct_links)
+    app.connect("source-read", _complete_page)

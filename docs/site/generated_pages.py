@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from docs.site import command_pages, http_pages, python_pages
+from docs.site import command_pages, http_pages, notebooks, python_pages
 
 ROOT = Path(__file__).parents[2]
 _PROJECT = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "VISION.md")
@@ -14,7 +14,7 @@ _PROJECT_LINK = re.compile(rf"\]\((?:\.\./)+({'|'.join(map(re.escape, _PROJECT))
 
 
 def write(docs: Path) -> None:
-    """Write docs/api and docs/project, except for pages that are the same as before."""
+    """Write docs/api, docs/project and docs/notebooks, except for pages that are the same as before."""
     pages = {f"project/{name.lower()}": _project_page(name) for name in _PROJECT}
     pages |= {f"api/{name}": text for name, text in python_pages.pages().items()}
     pages["api/cli.md"] = command_pages.page()
@@ -28,11 +28,21 @@ def write(docs: Path) -> None:
         path = docs / name
         if not path.exists() or path.read_text(encoding="utf8") != text:
             path.write_text(text, encoding="utf8")
+    notebooks.write(docs / "notebooks")
 
 
 def with_project_links(text: str) -> str:
     """Replace links such as (../README.md#install) by links to the pages of these files."""
     return _PROJECT_LINK.sub(lambda match: f"](/project/{match[1].lower()}", text)
+
+
+def with_notebook(name: str, text: str) -> str:
+    """Offer the notebook of a tutorial below its title."""
+    folder, _, stem = name.partition("/")
+    if folder != "tutorials" or stem == "index":
+        return text
+    title, _, rest = text.partition("\n")
+    return f"{title}\n\n{{download}}`Download this tutorial as a notebook </notebooks/{stem}.ipynb>`\n{rest}"
 
 
 def _project_page(name: str) -> str:
