@@ -8,13 +8,14 @@ whose digits differ, such as those of arms, are never similar.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import fields
 
 import pytest
 
 import maillard
 from maillard import UnknownName, evaluation, problems
-from maillard.evaluation.query import Settings
+from maillard.evaluation.settings import Settings
 from maillard.policies import Policy
 from maillard.policies.base.policy import ALIASES
 from maillard.similar_names import similar_names
@@ -132,9 +133,9 @@ def test_the_most_similar_name_is_first() -> None:
         (lambda: maillard.evaluate([], "uniform", intervall="normal"), "interval"),
     ],
 )
-def test_functions_suggest_names(call: object, suggested: str) -> None:
+def test_functions_suggest_names(call: Callable[[], object], suggested: str) -> None:
     with pytest.raises(UnknownName, match=f"Did you mean '{suggested}'"):
-        call()  # type: ignore[operator]
+        call()
 
 
 def test_policy_suggests_no_nonsense() -> None:

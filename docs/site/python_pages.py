@@ -14,7 +14,7 @@ from maillard.policies import Policy
 # The packages whose `__all__` is public, and other names, by page. What `maillard` exports is shown so.
 _AREAS = {
     "decisions": ("Decisions", ["maillard.decisions"]),
-    "evaluation": ("Evaluation", ["maillard.evaluation", "maillard.evaluation.query.Settings"]),
+    "evaluation": ("Evaluation", ["maillard.evaluation", "maillard.evaluation.settings.Settings"]),
     "policies": (
         "Policies",
         ["maillard.policies", "maillard.tally", "maillard.linear_tally", "maillard.segment_tally"],

@@ -6,8 +6,8 @@ Two names are similar if one of these is true:
 - one becomes the other by few edits: at most one for names of 3 to 6 characters, two for 7 to 10, and three
   for longer ones. An edit inserts, removes or replaces a character, or exchanges two neighbours. An exchange
   is also enough for two characters. Names with different digits are not similar: `arm-12` is not `arm-11`;
-- one is the beginning of the other: an abbreviation of three characters or more, unless it fits several names,
-  or a known name with further words after it, as in `thompson-sampling`.
+- one is the beginning of the other: an abbreviation of three characters or more, unless it fits several
+  names, or a known name with further words after it, as in `thompson-sampling`.
 """
 
 from __future__ import annotations
