@@ -542,7 +542,7 @@ def test_types_are_checked(make, message) -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"crosses": [("a", "nn")]}, UnknownName, "crosses: feature: unknown name 'nn'. Did you mean 'n'?"),
+        ({"crosses": [("a", "N")]}, UnknownName, "crosses: feature: unknown name 'N'. Did you mean 'n'?"),
         ({"crosses": ["an"]}, InvalidValue, "crosses: expected pairs of feature names"),
         ({"crosses": [("a", "n", "n")]}, InvalidValue, "crosses: expected pairs of feature names"),
         ({"crosses": [("a", "n"), ("n", "a")]}, InvalidValue, "crosses: expected each pair once"),

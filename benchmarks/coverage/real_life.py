@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import maillard
 from benchmarks.coverage.real_life_scenarios import SCENARIOS, Case, Question, case_of
 from maillard.errors import MaillardError
-from maillard.evaluation.query import Options
+from maillard.evaluation.settings import Options
 
 __all__ = ["Answer", "Outcome", "Row", "answer", "main", "outcome", "run_scenario", "summary"]
 

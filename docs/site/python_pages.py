@@ -14,7 +14,7 @@ from maillard.policies import Policy
 # The packages whose `__all__` is public, and other names, by page. What `maillard` exports is shown so.
 _AREAS = {
     "decisions": ("Decisions", ["maillard.decisions"]),
-    "evaluation": ("Evaluation", ["maillard.evaluation", "maillard.evaluation.query.Settings"]),
+    "evaluation": ("Evaluation", ["maillard.evaluation", "maillard.evaluation.settings.Settings"]),
     "policies": (
         "Policies",
         ["maillard.policies", "maillard.tally", "maillard.linear_tally", "maillard.segment_tally"],
@@ -95,7 +95,7 @@ def _entry(place: str, thing: Any) -> str:
 
 
 def _policy(cls: type[Policy]) -> str:
-    """The directive that documents a policy: its parameters instead of methods, which all policies share."""
+    """The directive that documents a policy. The methods that all policies share are those of `Policy`."""
     facts = describe(cls)
     parameters = [
         each["name"] if each["default"] is None else f"{each['name']}={each['default']!r}"
@@ -105,11 +105,6 @@ def _policy(cls: type[Policy]) -> str:
     lines = [
         f"Spec ``{facts['name']}``, formula ``{facts['formula']}``, "
         f"probabilities: {_inline(facts['probabilities'])}.",
-        "",
-        *(
-            f"- ``{each['name']}``: {_inline(each['meaning'])} ({_inline(each['allowed'])})"
-            for each in facts["parameters"]
-        ),
         "",
         f"Reference: {_inline(facts['reference'])}.",
     ]

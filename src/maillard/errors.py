@@ -8,6 +8,8 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Iterable
 
+from maillard.similar_names import similar_names
+
 __all__ = [
     "Archived",
     "CannotAnswer",
@@ -82,15 +84,10 @@ class UnknownName(MaillardError, LookupError):
         self.kind, self.name, self.known = kind, str(name), tuple(self.args[2])
 
     def __str__(self) -> str:
-        import difflib
-
-        # The cost of a comparison grows with the square of the length of the names.
+        # Comparisons take time, and the caller may have sent any number of long names.
         short = [name for name in self.known[:_MAX_COMPARED] if len(name) <= _MAX_LENGTH]
-        comparable = len(self.name) <= _MAX_LENGTH
-        lowered = {name.lower().replace("_", "-"): name for name in reversed(short)}
-        wanted = self.name.lower().replace("_", "-")
-        near = difflib.get_close_matches(wanted, lowered, n=1, cutoff=0.5) if comparable else []
-        hint = f" Did you mean {lowered[near[0]]!r}?" if near else ""
+        similar = similar_names(self.name, short) if len(self.name) <= _MAX_LENGTH else []
+        hint = f" Did you mean {similar[0]!r}?" if similar else ""
         some = [name if name.isprintable() else repr(name) for name in self.known[:_MAX_LISTED]]
         more = f" and {len(self.known) - _MAX_LISTED} more" if len(self.known) > _MAX_LISTED else ""
         return f"{self.kind}: unknown name {self.name!r}.{hint} Known: {', '.join(some)}{more}"

@@ -22,8 +22,9 @@ from maillard.evaluation.compiled_audit import add_rows
 from maillard.evaluation.compiled_sums import accepts_columns
 from maillard.evaluation.evaluation_log import open_log
 from maillard.evaluation.log_sums import sums_of
-from maillard.evaluation.query import Query, Settings
+from maillard.evaluation.query import Query
 from maillard.evaluation.sequential.sequential_runner import SequentialRunner
+from maillard.evaluation.settings import Settings
 
 ROWS = 3000
 LOGS: dict[tuple[str, int], Any] = {}

@@ -28,9 +28,9 @@ from maillard.decisions.raw_contexts import read_context
 from maillard.errors import UnknownName
 from maillard.evaluation.action_targets import ActionTarget, bind_to_actions
 from maillard.evaluation.evaluation_log import open_log
-from maillard.evaluation.query import Settings
 from maillard.evaluation.sequential import bernstein
 from maillard.evaluation.sequential.bernstein import EmpiricalBernstein
+from maillard.evaluation.settings import Settings
 from maillard.policies.targets import FixedArm
 
 FEATURES = Features(

@@ -24,8 +24,9 @@ from maillard.evaluation.estimators import all_estimators
 from maillard.evaluation.evaluation_log import open_log
 from maillard.evaluation.level_selection import choose, independent_widths
 from maillard.evaluation.log_sums import sums_of, sums_of_part, total_of
-from maillard.evaluation.query import Query, Settings
+from maillard.evaluation.query import Query
 from maillard.evaluation.sequential.bernstein import EmpiricalBernstein
+from maillard.evaluation.settings import Settings
 from maillard.policies import WithFloor
 
 ARMS = ["red", "green", "blue"]

@@ -10,9 +10,9 @@ import pytest
 from maillard import evaluate, learn_rule
 from maillard.errors import CannotAnswer, InvalidValue, UnknownName
 from maillard.evaluation.evaluation_log import EvaluationLog, open_log
-from maillard.evaluation.query import Settings
 from maillard.evaluation.rule_learning import _parts
 from maillard.evaluation.rules import Condition
+from maillard.evaluation.settings import Settings
 from maillard.evaluation.tree_search import best_tree
 from tests.evaluation.context_tables import device_log, with_context
 

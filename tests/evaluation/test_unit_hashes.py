@@ -13,7 +13,8 @@ from maillard.evaluation import unit_sums
 from maillard.evaluation.evaluation_log import open_log
 from maillard.evaluation.log_sums import rows_by_target
 from maillard.evaluation.moments import sums_by_unit
-from maillard.evaluation.query import Query, Settings
+from maillard.evaluation.query import Query
+from maillard.evaluation.settings import Settings
 from maillard.evaluation.unit_hashes import sums_by_hash, unit_hashes
 from maillard.evaluation.unit_sums import UnitSums
 from maillard.evaluation.weighted_rows import WeightedRows

@@ -18,8 +18,8 @@ from maillard.array_types import Floats
 from maillard.decisions import Bandit, Reward
 from maillard.decisions.opening import read_log, write_log
 from maillard.evaluation.evaluation_log import open_log
-from maillard.evaluation.query import Settings
 from maillard.evaluation.reward_models import with_predictions
+from maillard.evaluation.settings import Settings
 from tests.peers.comparing import Comparison, run_script
 
 TOLERANCE = 1e-12  # values of the bundled data are near 0.004

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +33,7 @@ from maillard.evaluation.contextual_targets import (
 from maillard.evaluation.rules import Rule
 from maillard.policies import Policy, Uniform
 from maillard.policies.targets import FixedArm
+from maillard.similar_names import similar_names
 
 if TYPE_CHECKING:
     from maillard.evaluation.evaluation_log import EvaluationLog
@@ -124,7 +124,7 @@ class NamedAction(ActionTarget):
             name = str(quoted[0])
         if name not in log.action_names:
             known = sorted(log.action_names)
-            raise UnknownName("target: action", name, get_close_matches(name, known) or known[:_MAX_LISTED])
+            raise UnknownName("target: action", name, similar_names(name, known) or known[:_MAX_LISTED])
         return cls(f"arm:{name}", _each_rank(len(log.arms)), action=name)
 
     def rows_of(self, columns: Columns, source: str) -> tuple[Floats, Ints]:  # noqa: ARG002

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from maillard.array_types import Bools, Ints
     from maillard.decisions.columns import Columns
     from maillard.evaluation.evaluation_log import EvaluationLog
-    from maillard.evaluation.query import Settings
+    from maillard.evaluation.settings import Settings
 
 AnyTarget: TypeAlias = "str | Policy | Target | Callable[..., Any]"
 _MAX_NAME_LENGTH = 160

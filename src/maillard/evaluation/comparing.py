@@ -26,8 +26,9 @@ from maillard.evaluation.evaluating import bounded, depends_on_units, run_query,
 from maillard.evaluation.evaluation_log import EvaluationLog, open_log
 from maillard.evaluation.evaluation_report import Estimate, Estimates, Report, lines_of, notes_of, together_of
 from maillard.evaluation.paired_rows import Pair
-from maillard.evaluation.query import Options, Query, Settings, keys_of
+from maillard.evaluation.query import Query, keys_of
 from maillard.evaluation.segments import Segments, segments_of
+from maillard.evaluation.settings import Settings, SharedOptions, with_options
 from maillard.policies.targets import FixedArm
 
 # Both reports contain these. A refusal of the first applies to all estimators that use weights.
@@ -112,7 +113,7 @@ def compare(
     *,
     penalty: float | None = None,
     by: None = None,
-    **options: Unpack[Options],
+    **options: Unpack[SharedOptions],
 ) -> Comparison: ...
 
 
@@ -126,10 +127,11 @@ def compare(
     *,
     penalty: float | None = None,
     by: str | Iterable[str],
-    **options: Unpack[Options],
+    **options: Unpack[SharedOptions],
 ) -> Segments[Comparison]: ...
 
 
+@with_options(SharedOptions)
 def compare(
     log: Any,
     a: AnyTarget,
@@ -139,18 +141,26 @@ def compare(
     *,
     penalty: float | None = None,
     by: Names = None,
-    **options: Unpack[Options],
+    **options: Unpack[SharedOptions],
 ) -> Comparison | Segments[Comparison]:
     """Estimate how much larger the mean reward of target `a` is than that of target `b`.
 
     Both are estimated from the same rows, those in which all arms of both could have been chosen, so that
-    common noise cancels. `bols` and `w-decorrelation` compare two arms, whose rewards they keep in memory;
-    the latter needs a `penalty` (see differences.decorrelation.choose_penalty). Each of the two confidence
-    sequences has half of the error probability, and so have both reports. Two arms are one of several pairs
-    that a reader may look at, so their intervals are valid together for all pairs of arms in the log; pass
-    `comparisons=1` if the pair was chosen in advance. With `by`, a key of the context or several, the result
-    is a mapping of segments to comparisons, whose intervals are valid together. The options are those of
-    `evaluate`, except `interval` and `reward_model`.
+    common noise cancels. The result is a `Comparison`: a mapping of estimators to estimates of the
+    difference, with the reports of both targets as `first` and `second`. Each of the two confidence sequences
+    has half of the error probability, and so have both reports. Two arms are one of several pairs that a
+    reader may look at, so their intervals are valid together for all pairs of arms in the log; pass
+    `comparisons=1` if the pair was chosen in advance.
+
+    - `log`: anything that `read_log` opens, or a log of `simulate_log`.
+    - `a` and `b`: targets, as for `evaluate`.
+    - `estimators`: names of estimators of differences: those of `evaluate` that can compare, and for two arms
+      also `bols` and `w-decorrelation`, which keep the rewards of both arms in memory.
+    - `confidence`: the probability, between 0 and 1, with which an interval contains the true difference.
+    - `penalty`: the penalty λ of `w-decorrelation`, which needs one: a number > 0. `choose_penalty` in
+      `maillard.evaluation.differences.decorrelation` chooses it.
+    - `by`: a key of the context, or several. The result is then a mapping of segments to comparisons, whose
+      intervals are valid together.
 
     >>> from maillard import simulate_log
     >>> log = simulate_log("ms+:floor=0.2", "bernoulli:0.6,0.3", horizon=5000, seed=1)

@@ -24,10 +24,11 @@ from maillard.evaluation.evaluation_log import EvaluationLog, open_log
 from maillard.evaluation.evaluation_report import Estimate, Estimates, Report
 from maillard.evaluation.evidence import Evidence
 from maillard.evaluation.log_sums import LogSums, rows_by_target, sums_of, sums_of_part, total_of
-from maillard.evaluation.query import Options, Query, Settings, keys_of
+from maillard.evaluation.query import Query, keys_of
 from maillard.evaluation.reward_models import with_predictions
 from maillard.evaluation.segments import Segments, segments_of
 from maillard.evaluation.sequential.sequential_runner import SequentialRunner
+from maillard.evaluation.settings import Options, Settings, with_options
 from maillard.policies import Policy
 
 _MAX_MISSING_FOR_POINT = 0.05  # fraction of missing rewards up to which those present give the value
@@ -67,6 +68,7 @@ def evaluate(
 ) -> Segments[Report]: ...
 
 
+@with_options(Options)
 def evaluate(
     log: Any,
     target: AnyTarget,
@@ -78,28 +80,21 @@ def evaluate(
 ) -> Report | Segments[Report]:
     """Estimate the mean reward of a decision if `target` had made all decisions in the log.
 
-    `log` is anything that `read_log` opens, or a log of `simulate_log`. `target` does not learn: it is an
-    arm, a fixed distribution, `uniform`, or a spec of one of these; a rule, as in
-    "rule:device=phone->blue,else->red"; a function of the context that returns an arm, or a mapping of arms
-    to probabilities; "logged", the logging policy itself; or "frozen:12000", the log's own policy as it was
-    at state 12,000. If the arms differ at every decision, a function also gets the actions, and "rank:1" is
-    the action that was listed first. Use `replay` for a policy that learns. `estimators` are names,
-    optionally with a level, as in "clipped-ips:5".
+    - `log`: anything that `read_log` opens, or a log of `simulate_log`.
+    - `target`: what made the decisions instead. It does not learn; use `replay` for a policy that learns. It
+      is an arm, as in "arm:blue", a fixed distribution, "uniform", or a policy of this type; a rule, as in
+      "rule:device=phone->blue,else->red"; a function of the context that returns an arm, or a mapping of arms
+      to probabilities; "logged", the logging policy itself; or "frozen:12000", the log's own policy as it was
+      at state 12,000. If the arms differ at every decision, a function also gets the actions, and "rank:1"
+      is the action that was listed first.
+    - `estimators`: names of estimators, which `maillard.evaluation.names` lists, optionally with a level, as
+      in "clipped-ips:5". By default those that suit the log and the target.
+    - `confidence`: the probability, between 0 and 1, with which an interval contains the true value.
+    - `by`: a key of the context, or several. The result is then a mapping of segments to reports, whose
+      intervals are valid together. Its attribute `whole` is the report for the whole log.
 
-    With `by`, a key of the context or several, the result is a mapping of segments to reports, whose
-    intervals are valid together. Its attribute `whole` is the report for the whole log.
-
-    Options, which `maillard.evaluation.query.Settings` describes:
-    - of the log: `experiment`, `since`, `until`, `unit`, `epoch` ("all" pools epochs), `columns`, and
-      `context` (columns that are keys of the context);
-    - what is known about it: `reward_range`, `second_moment`, `floor`, `active`, `adaptive`;
-    - of the reward model: `reward_model` (known in advance), or `features` of the ridge model that is fitted
-      on earlier rows of a log with contexts (a `Features`, or keys that are used as categories);
-    - of intervals: `comparisons`, `cluster` ("unit" or "row"), `interval` ("normal" or "bernstein"),
-      `missing` ("bounds" or "ignore");
-    - of segments: `min_segment_rows` and `max_segments`; the others are pooled as "(other)";
-    - of refusals: `min_effective_size`, `max_unsupported`, `max_missing`;
-    - of the computation: `executor`, `on_rows`; of targets with positions: `first_position`.
+    The result is a `Report`: a mapping of estimators to estimates, with diagnostics. An estimate that the log
+    does not support is refused, with a reason, in place of a wrong number.
 
     >>> from maillard import simulate_log
     >>> log = simulate_log("ms+:floor=0.1", "bernoulli:0.6,0.4", horizon=5000, seed=1)
@@ -136,6 +131,7 @@ def evaluate_each(
 ) -> list[Segments[Report]]: ...
 
 
+@with_options(Options)
 def evaluate_each(
     log: Any,
     targets: Sequence[AnyTarget],
@@ -147,8 +143,21 @@ def evaluate_each(
 ) -> list[Report] | list[Segments[Report]]:
     """Evaluate several targets in one pass over the log.
 
-    The intervals of all targets, with `by` in all segments, are valid together: the reader may pick the best
-    target and trust its interval. `comparisons=1` makes each one valid on its own.
+    The result is a list with one report for each target. The intervals of all targets, with `by` in all
+    segments, are valid together: the reader may pick the best target and trust its interval. `comparisons=1`
+    makes each one valid on its own.
+
+    - `log`: anything that `read_log` opens, or a log of `simulate_log`.
+    - `targets`: a list of targets, each as for `evaluate`.
+    - `estimators`: names of estimators; by default those that suit the log and the targets.
+    - `confidence`: the probability, between 0 and 1, with which all intervals contain the true values.
+    - `by`: a key of the context, or several: one mapping of segments to reports for each target.
+
+    >>> from maillard import simulate_log
+    >>> log = simulate_log("ms+:floor=0.1", "bernoulli:0.6,0.4", horizon=5000, seed=1)
+    >>> zero, one = evaluate_each(log, ["arm:0", "arm:1"])
+    >>> zero["snips"].value > one["snips"].value, zero.comparisons
+    (True, 2)
     """
     if isinstance(targets, str | Policy) or callable(targets) or not targets:
         raise InvalidValue("targets", targets, "a list of at least one target")

@@ -33,7 +33,7 @@ from maillard.simulation import Log
 if TYPE_CHECKING:
     from maillard.decisions.log import DecisionLog
     from maillard.decisions.state import State
-    from maillard.evaluation.query import Settings
+    from maillard.evaluation.settings import Settings
 
 _SHARED_WITH_DECISION_LOG = (
     "source", "experiment", "foreign", "requires_closed_windows", "arms_unordered", "sticky",

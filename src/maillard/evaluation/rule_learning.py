@@ -32,10 +32,10 @@ from maillard.evaluation.evaluating import run_with_bounds
 from maillard.evaluation.evaluation_log import EvaluationLog, open_log
 from maillard.evaluation.evaluation_report import Report
 from maillard.evaluation.linear_rules import LinearRule, best_linear, declared_features
-from maillard.evaluation.query import Options, Settings
 from maillard.evaluation.reward_models import with_predictions
 from maillard.evaluation.rules import Rule
 from maillard.evaluation.segments import split_log, summary
+from maillard.evaluation.settings import Options, Settings, with_options
 from maillard.evaluation.tree_search import best_tree, candidate_conditions, holds_in
 from maillard.evaluation.unit_hashes import unit_hashes
 from maillard.evaluation.weighted_rows import rewarded_columns
@@ -96,6 +96,7 @@ class LearnedRule:
         }
 
 
+@with_options(Options)
 def learn_rule(
     log: Any,
     keys: Names = None,
@@ -111,15 +112,32 @@ def learn_rule(
 ) -> LearnedRule:
     """Learn a rule on a part of the log, and evaluate it on the rest.
 
-    The rule is the best tree of `depth` 0, 1 or 2, or with `kind="linear"` the arm with the largest linear
-    score. `keys` are the keys of the context that the rule may use, by default those of the log (at most 8).
-    A tree compares text and flags for equality, and numbers with thresholds; each cell has at least
-    `min_rows` decisions. A linear rule uses `features=Features(...)`, or for keys without declared features
-    the range of numbers and the values of text that at least `min_rows` decisions have.
+    The result is a `LearnedRule`: the rule, its report on decisions that were not used to learn it, and its
+    comparison with the best arm.
 
-    `fraction` of the decisions are used to learn: the first ones (`split="order"`), or those of units whose
-    hash is small (`split="unit"`), so that no unit is in both parts. The default is "unit" if units repeat,
-    otherwise "order". The other options are those of `evaluate`.
+    - `log`: anything that `read_log` opens, with contexts.
+    - `keys`: keys of the context that the rule may use. By default those of the log, at most 8. A tree
+      compares text and flags for equality, and numbers with thresholds.
+    - `kind`: "tree" for the best tree, "linear" for the arm with the largest linear score. A linear rule uses
+      `features=Features(...)`, or for keys without declared features the range of numbers and the values of
+      text that at least `min_rows` decisions have.
+    - `depth`: the depth of the tree: 0, 1 or 2.
+    - `split`: "order" learns from the first decisions, "unit" from those of units whose hash is small, so
+      that no unit is in both parts. By default "unit" if units repeat, otherwise "order".
+    - `fraction`: the fraction of the decisions that are used to learn, between 0 and 1.
+    - `min_rows`: the smallest number of decisions in a cell of the tree.
+    - `confidence`: the probability, between 0 and 1, with which an interval contains the true value.
+    - `estimators`: names of estimators for the report, as for `evaluate`.
+
+    >>> rng = np.random.default_rng(1)
+    >>> device, arm = rng.choice(["phone", "desktop"], 600), rng.choice(["red", "blue"], 600)
+    >>> reward = np.where(device == "phone", arm == "red", arm == "blue")
+    >>> log = {"arm": arm, "probability": np.full(600, 0.5), "reward": reward, "device": device}
+    >>> found = learn_rule(log, "device", depth=1, context="device", reward_range=(0, 1))
+    >>> found.rule
+    'rule:device=desktop->blue,else->red'
+    >>> found.comparison["cs-bernstein"].value > 0.4  # better than the best arm
+    True
     """
     _check(kind, depth, split, fraction, min_rows)
     settings = Settings.of(confidence, {**options}).for_comparisons(1)

@@ -23,7 +23,7 @@ from maillard.errors import UnknownName
 from maillard.evaluation.contextual_targets import contexts_of
 from maillard.evaluation.evaluation_log import EvaluationLog, store_columns, stored_columns
 from maillard.evaluation.evaluation_report import Estimate, Estimates, plain
-from maillard.evaluation.query import Settings
+from maillard.evaluation.settings import Settings
 
 OTHER, MISSING = "(other)", "(missing)"
 _MAX_MEMORY = 1 << 24  # bytes of each segment kept in memory; a longer one goes to a temporary file

@@ -10,7 +10,12 @@ from maillard.policies.base import Guarantees, KnownHorizon, Pooled, ScaledWidth
 
 
 class AdaUCB(KnownHorizon, ScaledWidth, SubGaussianRewards, Pooled):
-    """Chooses the largest upper confidence bound; for Gaussian rewards no UCB has better known guarantees."""
+    """Chooses the largest upper confidence bound; for Gaussian rewards no UCB has better known guarantees.
+
+    >>> from maillard import Tally
+    >>> AdaUCB(sigma2=0.25, horizon=1000).probabilities(Tally([8, 2], [5, 1]))
+    array([0., 1.])
+    """
 
     name: ClassVar[str] = "adaucb"
     formula: ClassVar[str] = (

@@ -13,6 +13,10 @@ class AnytimeParameterFreeThresholding(Indexed):
     """Pulls the arm for which it is least certain whether its mean is above the threshold.
 
     The result is the set of arms with an empirical mean >= threshold.
+
+    >>> from maillard import Tally
+    >>> AnytimeParameterFreeThresholding(threshold=0.3).probabilities(Tally([8, 2], [5, 1]))
+    array([0., 1.])
     """
 
     name: ClassVar[str] = "apt"

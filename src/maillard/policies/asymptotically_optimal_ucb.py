@@ -10,7 +10,12 @@ from maillard.policies.base import Guarantees, Indexed, ScaledWidth, SubGaussian
 
 
 class AsymptoticallyOptimalUCB(ScaledWidth, SubGaussianRewards, Indexed):
-    """Chooses the largest upper confidence bound, with a confidence level that is asymptotically optimal."""
+    """Chooses the largest upper confidence bound, with a confidence level that is asymptotically optimal.
+
+    >>> from maillard import Tally
+    >>> AsymptoticallyOptimalUCB(sigma2=0.25).probabilities(Tally([8, 2], [5, 1]))
+    array([0., 1.])
+    """
 
     name: ClassVar[str] = "aoucb"
     monotone: ClassVar[bool] = True

@@ -9,7 +9,12 @@ from maillard.policies.numerics.score_distributions import BETA, ScoreDistributi
 
 
 class BernoulliThompson(Perturbed):
-    """Samples a mean from the Beta posterior of each arm (uniform prior) and chooses the largest."""
+    """Samples a mean from the Beta posterior of each arm (uniform prior) and chooses the largest.
+
+    >>> from maillard import Tally
+    >>> BernoulliThompson().probabilities(Tally([8, 2], [5, 1])).round(4)
+    array([0.6364, 0.3636])
+    """
 
     name: ClassVar[str] = "ts-bernoulli"
     formula: ClassVar[str] = "argmax of Beta(1 + S, 1 + N - S)"

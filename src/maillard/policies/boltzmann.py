@@ -14,6 +14,10 @@ class Boltzmann(Sampled):
     """Chooses arms by a softmax over their means, which ignores how often each arm was pulled.
 
     This is the exploration rule that Maillard sampling replaces.
+
+    >>> from maillard import Tally
+    >>> Boltzmann(eta=5).probabilities(Tally([8, 2], [5, 1])).round(4)
+    array([0.6514, 0.3486])
     """
 
     name: ClassVar[str] = "boltzmann"

@@ -14,6 +14,10 @@ class BoltzmannGumbel(SubGaussianRewards, Perturbed):
     """Adds Gumbel noise to each mean and chooses the largest sum.
 
     The scale of the noise shrinks with the pulls of the arm, so the probabilities are not a softmax.
+
+    >>> from maillard import Tally
+    >>> BoltzmannGumbel(sigma2=0.25).probabilities(Tally([8, 2], [5, 1])).round(4)
+    array([0.5639, 0.4361])
     """
 
     name: ClassVar[str] = "boltzmann-gumbel"

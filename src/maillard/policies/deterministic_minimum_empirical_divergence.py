@@ -15,6 +15,10 @@ class DeterministicMinimumEmpiricalDivergence(FamilyRewards, Indexed):
 
     DMED keeps its list between rounds, and a tally does not contain it. `probabilities` therefore treats each
     choice as the start of a new list: it is uniform over the arms that the tally puts on the list.
+
+    >>> from maillard import Tally
+    >>> DeterministicMinimumEmpiricalDivergence(sigma2=0.25).probabilities(Tally([8, 2], [5, 1])).round(4)
+    array([0.5, 0.5])
     """
 
     name: ClassVar[str] = "dmed"

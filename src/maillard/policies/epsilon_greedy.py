@@ -16,6 +16,10 @@ class EpsilonGreedy(Indexed):
     """Chooses a uniformly random arm with probability ε, otherwise an arm with the best mean.
 
     The reported probability of an arm includes both cases. Ties for the best mean are broken at random.
+
+    >>> from maillard import Tally
+    >>> EpsilonGreedy(epsilon=0.1).probabilities(Tally([8, 2], [5, 1])).round(4)
+    array([0.95, 0.05])
     """
 
     name: ClassVar[str] = "epsilon-greedy"

@@ -16,6 +16,10 @@ class GarbageInRewardOut(DiscretelyPerturbed):
     k is a N, rounded up or down at random in each round so that its expectation is a N. An arm without pulls
     has ⌈a⌉ zeros and ⌈a⌉ ones. Rewards other than 0 and 1 would need the full history, which a tally does not
     contain.
+
+    >>> from maillard import Tally
+    >>> GarbageInRewardOut().probabilities(Tally([4, 2], [3, 1])).round(4)
+    array([0.6284, 0.3716])
     """
 
     name: ClassVar[str] = "giro"

@@ -13,6 +13,10 @@ class IndexedMinimumEmpiricalDivergence(FamilyRewards, Indexed):
     """Chooses the arm that minimises N KL(mean, best mean) + ln N.
 
     With the Gaussian family, the first term is the exponent of Maillard sampling.
+
+    >>> from maillard import Tally
+    >>> IndexedMinimumEmpiricalDivergence(sigma2=0.25).probabilities(Tally([8, 2], [5, 1]))
+    array([0., 1.])
     """
 
     name: ClassVar[str] = "imed"

@@ -18,6 +18,12 @@ class InverseGapWeighting(LinearPolicy):
 
     Estimates and gaps are in units of the reward range. With `fast`, probabilities of rivals also fall with
     the smallest cost, the distance of the best estimate from the largest reward.
+
+    >>> from maillard import LinearTally
+    >>> tally = LinearTally.empty(features=2, arms=2)
+    >>> for row, reward in (([1, 0], 1), ([1, 1], 0)): tally.add(row, reward, arm=0)
+    >>> InverseGapWeighting(reward_range=(0, 1)).probabilities(tally, [1, 1]).round(4)
+    array([0.183, 0.817])
     """
 
     name: ClassVar[str] = "igw"

@@ -14,6 +14,10 @@ class KLMaillardSampling(Sampled):
 
     If the mean of an arm is 1, all arms with a smaller mean have probability exactly 0. `jeffreys` replaces
     the means by (S + 1/2) / (N + 1), which keeps every probability positive.
+
+    >>> from maillard import Tally
+    >>> KLMaillardSampling().probabilities(Tally([8, 2], [5, 1])).round(4)
+    array([0.5161, 0.4839])
     """
 
     name: ClassVar[str] = "kl-ms"

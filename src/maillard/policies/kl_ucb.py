@@ -11,7 +11,12 @@ from maillard.policies.numerics.families import FAMILIES
 
 
 class KLUCB(FamilyRewards, ScaledWidth, Indexed):
-    """Chooses the largest upper confidence bound that the divergence of the reward family gives."""
+    """Chooses the largest upper confidence bound that the divergence of the reward family gives.
+
+    >>> from maillard import Tally
+    >>> KLUCB().probabilities(Tally([8, 2], [5, 1]))
+    array([0., 1.])
+    """
 
     name: ClassVar[str] = "kl-ucb"
     monotone: ClassVar[bool] = True

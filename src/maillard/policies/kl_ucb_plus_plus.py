@@ -17,7 +17,12 @@ _ANYTIME = Guarantees(
 
 
 class KLUCBPlusPlus(FamilyRewards, KnownHorizon, ScaledWidth, Indexed):
-    """kl-UCB with a confidence level that is both minimax optimal and asymptotically optimal."""
+    """kl-UCB with a confidence level that is both minimax optimal and asymptotically optimal.
+
+    >>> from maillard import Tally
+    >>> KLUCBPlusPlus(horizon=1000).probabilities(Tally([8, 2], [5, 1]))
+    array([0., 1.])
+    """
 
     name: ClassVar[str] = "kl-ucb++"
     monotone: ClassVar[bool] = True

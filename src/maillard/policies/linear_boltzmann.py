@@ -13,7 +13,14 @@ from maillard.policies.numerics.linear_scores import LinearScores
 
 
 class LinearBoltzmann(LinearPolicy):
-    """Chooses arms by a softmax over their estimates, which ignores how uncertain the estimates are."""
+    """Chooses arms by a softmax over their estimates, which ignores how uncertain the estimates are.
+
+    >>> from maillard import LinearTally
+    >>> tally = LinearTally.empty(features=2, arms=2)
+    >>> for row, reward in (([1, 0], 1), ([1, 1], 0)): tally.add(row, reward, arm=0)
+    >>> LinearBoltzmann(reward_range=(0, 1), eta=5).probabilities(tally, [1, 1]).round(4)
+    array([0.2689, 0.7311])
+    """
 
     name: ClassVar[str] = "lin-boltzmann"
     formula: ClassVar[str] = "p ∝ exp(η mu)"

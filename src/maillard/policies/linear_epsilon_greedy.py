@@ -13,7 +13,14 @@ from maillard.policies.numerics.linear_scores import LinearScores
 
 
 class LinearEpsilonGreedy(LinearPolicy):
-    """Chooses the arm with the largest estimate, or with probability epsilon an arm uniformly at random."""
+    """Chooses the arm with the largest estimate, or with probability epsilon an arm uniformly at random.
+
+    >>> from maillard import LinearTally
+    >>> tally = LinearTally.empty(features=2, arms=2)
+    >>> for row, reward in (([1, 0], 1), ([1, 1], 0)): tally.add(row, reward, arm=0)
+    >>> LinearEpsilonGreedy(reward_range=(0, 1)).probabilities(tally, [1, 1]).round(4)
+    array([0.05, 0.95])
+    """
 
     name: ClassVar[str] = "lin-epsilon-greedy"
     formula: ClassVar[str] = "p = (1 - ε) [a leads] / (number of leaders) + ε / K"

@@ -12,7 +12,14 @@ from maillard.policies.numerics.linear_scores import TIE
 
 
 class LinearIndexedMinimumEmpiricalDivergence(LinearNoise, LinearIndexed):
-    """Chooses the arm with the smallest index; an arm without uncertainty (s = 0) comes last."""
+    """Chooses the arm with the smallest index; an arm without uncertainty (s = 0) comes last.
+
+    >>> from maillard import LinearTally
+    >>> tally = LinearTally.empty(features=2, arms=2)
+    >>> for row, reward in (([1, 0], 1), ([1, 1], 0)): tally.add(row, reward, arm=0)
+    >>> LinearIndexedMinimumEmpiricalDivergence(reward_range=(0, 1)).probabilities(tally, [1, 1])
+    array([0., 1.])
+    """
 
     name: ClassVar[str] = "lin-imed"
     formula: ClassVar[str] = "argmin of gap² / (β s²) - ln(β s²)"

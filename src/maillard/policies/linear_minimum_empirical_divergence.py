@@ -21,6 +21,12 @@ class LinearMinimumEmpiricalDivergence(LinearNoise):
     """Chooses arms by their empirical divergence from the leaders, times weights that spread exploration.
 
     The weights mix the leaders, a nearly optimal design on the arms' rows, and the uniform distribution.
+
+    >>> from maillard import LinearTally
+    >>> tally = LinearTally.empty(features=2, arms=2)
+    >>> for row, reward in (([1, 0], 1), ([1, 1], 0)): tally.add(row, reward, arm=0)
+    >>> LinearMinimumEmpiricalDivergence(reward_range=(0, 1)).probabilities(tally, [1, 1]).round(4)
+    array([0.0499, 0.9501])
     """
 
     name: ClassVar[str] = "lin-med"

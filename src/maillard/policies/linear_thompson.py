@@ -17,6 +17,12 @@ class LinearThompson(LinearNoise):
     With a shared model, `draws=joint` samples the coefficients once for all arms. Its probabilities can be
     computed if the differences of the arms' rows have rank 1 or 2. With `draws=independent`, and with a
     disjoint model, the scores are independent.
+
+    >>> from maillard import LinearTally
+    >>> tally = LinearTally.empty(features=2, arms=2)
+    >>> for row, reward in (([1, 0], 1), ([1, 1], 0)): tally.add(row, reward, arm=0)
+    >>> LinearThompson(reward_range=(0, 1)).probabilities(tally, [1, 1]).round(4)
+    array([0.402, 0.598])
     """
 
     name: ClassVar[str] = "lin-ts"

@@ -10,7 +10,14 @@ from maillard.policies.base import Guarantees, LinearIndexed, LinearNoise, real
 
 
 class LinearUCB(LinearNoise, LinearIndexed):
-    """Chooses the arm with the largest upper confidence bound of its estimate."""
+    """Chooses the arm with the largest upper confidence bound of its estimate.
+
+    >>> from maillard import LinearTally
+    >>> tally = LinearTally.empty(features=2, arms=2)
+    >>> for row, reward in (([1, 0], 1), ([1, 1], 0)): tally.add(row, reward, arm=0)
+    >>> LinearUCB(reward_range=(0, 1)).probabilities(tally, [1, 1])
+    array([0., 1.])
+    """
 
     name: ClassVar[str] = "lin-ucb"
     formula: ClassVar[str] = "argmax of mu + α σ s"

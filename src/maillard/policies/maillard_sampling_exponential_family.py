@@ -8,7 +8,12 @@ from maillard.policies.base import FamilyRewards, Guarantees, Sampled
 
 
 class ExponentialFamilyMaillardSampling(FamilyRewards, Sampled):
-    """Maillard sampling with the divergence of the reward family; with the Gaussian family it equals `ms`."""
+    """Maillard sampling with the divergence of the reward family; with the Gaussian family it equals `ms`.
+
+    >>> from maillard import Tally
+    >>> ExponentialFamilyMaillardSampling(sigma2=0.25).probabilities(Tally([8, 2], [5, 1])).round(4)
+    array([0.5156, 0.4844])
+    """
 
     name: ClassVar[str] = "ms-exponential-family"
     monotone: ClassVar[bool] = True

@@ -14,6 +14,10 @@ class PracticalMaillardSampling(SubGaussianRewards, Sampled):
     """Maillard sampling with B times the weight for leaders: the paper's replacement for a softmax.
 
     `maillard.explore` is the batched version.
+
+    >>> from maillard import Tally
+    >>> PracticalMaillardSampling(sigma2=0.25).probabilities(Tally([8, 2], [5, 1])).round(4)
+    array([0.8098, 0.1902])
     """
 
     name: ClassVar[str] = "ms-practical"

@@ -13,6 +13,10 @@ class PrintedMaillardSampling(PracticalMaillardSampling):
     """Maillard sampling without the pull count; it has linear regret and exists only for comparison.
 
     Use `ms-practical` or `ms+` instead.
+
+    >>> from maillard import Tally
+    >>> PrintedMaillardSampling(sigma2=0.25).probabilities(Tally([8, 2], [5, 1])).round(4)
+    array([0.805, 0.195])
     """
 
     name: ClassVar[str] = "ms-printed"

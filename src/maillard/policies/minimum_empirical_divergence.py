@@ -12,6 +12,10 @@ class MinimumEmpiricalDivergence(ExponentialFamilyMaillardSampling):
     """Chooses arms by MED for a parametric reward family; with the Gaussian family it equals `ms`.
 
     Non-parametric MED is not available: it needs every reward, and a tally contains only their sum.
+
+    >>> from maillard import Tally
+    >>> MinimumEmpiricalDivergence(sigma2=0.25).probabilities(Tally([8, 2], [5, 1])).round(4)
+    array([0.5156, 0.4844])
     """
 
     name: ClassVar[str] = "med"

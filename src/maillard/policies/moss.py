@@ -13,6 +13,10 @@ class MOSS(KnownHorizon, ScaledWidth, SubGaussianRewards, Indexed):
     """Chooses the largest upper confidence bound; it is minimax optimal for a known horizon.
 
     The literature uses `constant=4`; at least one public library uses 2.
+
+    >>> from maillard import Tally
+    >>> MOSS(sigma2=0.25, horizon=1000).probabilities(Tally([8, 2], [5, 1]))
+    array([0., 1.])
     """
 
     name: ClassVar[str] = "moss"

@@ -10,7 +10,12 @@ from maillard.policies.base import Guarantees, Indexed, ScaledWidth, SubGaussian
 
 
 class AnytimeMOSS(ScaledWidth, SubGaussianRewards, Indexed):
-    """MOSS with the current round in place of the horizon, and with a wider bonus in exchange."""
+    """MOSS with the current round in place of the horizon, and with a wider bonus in exchange.
+
+    >>> from maillard import Tally
+    >>> AnytimeMOSS(sigma2=0.25).probabilities(Tally([8, 2], [5, 1]))
+    array([0., 1.])
+    """
 
     name: ClassVar[str] = "moss-anytime"
     monotone: ClassVar[bool] = True

@@ -13,6 +13,10 @@ class OptimallyConfidentUCB(KnownHorizon, ScaledWidth, SubGaussianRewards, Index
     """Chooses the largest upper confidence bound, with a bonus that shrinks towards the horizon.
 
     The theory requires α > 2 and ψ >= 2.
+
+    >>> from maillard import Tally
+    >>> OptimallyConfidentUCB(sigma2=0.25, horizon=1000).probabilities(Tally([8, 2], [5, 1]))
+    array([0., 1.])
     """
 
     name: ClassVar[str] = "ocucb"

@@ -10,7 +10,12 @@ from maillard.policies.base import Guarantees, Pooled, ScaledWidth, SubGaussianR
 
 
 class AnytimeOptimallyConfidentUCB(ScaledWidth, SubGaussianRewards, Pooled):
-    """Chooses the largest upper confidence bound; the confidence level depends on the pulls of all arms."""
+    """Chooses the largest upper confidence bound; the confidence level depends on the pulls of all arms.
+
+    >>> from maillard import Tally
+    >>> AnytimeOptimallyConfidentUCB(sigma2=0.25).probabilities(Tally([8, 2], [5, 1]))
+    array([0., 1.])
+    """
 
     name: ClassVar[str] = "ocucb-n"
     formula: ClassVar[str] = "mean + √(2 η σ² ln B / N), B = max(e, ln t, t ln t / Σ_b min(N, N_b^ρ N^(1-ρ)))"

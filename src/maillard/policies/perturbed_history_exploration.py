@@ -13,6 +13,10 @@ class PerturbedHistoryExploration(DiscretelyPerturbed):
     """Chooses the largest mean of the rewards and ⌈a N⌉ fair coin flips.
 
     An arm without pulls has ⌈a⌉ coin flips.
+
+    >>> from maillard import Tally
+    >>> PerturbedHistoryExploration().probabilities(Tally([8, 2], [5, 1])).round(4)
+    array([0.5859, 0.4141])
     """
 
     name: ClassVar[str] = "phe"

@@ -14,6 +14,10 @@ class SubGaussianThompson(ScaledWidth, SubGaussianRewards, Perturbed):
     """Samples a Gaussian score for each arm and chooses the largest.
 
     The variance is four times that of the posterior, as the proof requires.
+
+    >>> from maillard import Tally
+    >>> SubGaussianThompson(sigma2=0.25).probabilities(Tally([8, 2], [5, 1])).round(4)
+    array([0.6306, 0.3694])
     """
 
     name: ClassVar[str] = "ts-sg"

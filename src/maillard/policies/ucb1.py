@@ -13,6 +13,10 @@ class UCB1(ScaledWidth, SubGaussianRewards, Indexed):
     """Chooses the largest upper confidence bound, with the bonus √(2 ln t / N) for rewards in [0, 1].
 
     `scale=0.5` gives √(2 σ² ln t / N).
+
+    >>> from maillard import Tally
+    >>> UCB1(sigma2=0.25).probabilities(Tally([8, 2], [5, 1]))
+    array([0., 1.])
     """
 
     name: ClassVar[str] = "ucb1"

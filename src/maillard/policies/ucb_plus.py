@@ -10,7 +10,12 @@ from maillard.policies.base import Guarantees, Indexed, KnownHorizon, ScaledWidt
 
 
 class UCBPlus(KnownHorizon, ScaledWidth, SubGaussianRewards, Indexed):
-    """Chooses the largest upper confidence bound; the confidence level falls with the pulls of the arm."""
+    """Chooses the largest upper confidence bound; the confidence level falls with the pulls of the arm.
+
+    >>> from maillard import Tally
+    >>> UCBPlus(sigma2=0.25, horizon=1000).probabilities(Tally([8, 2], [5, 1]))
+    array([0., 1.])
+    """
 
     name: ClassVar[str] = "ucb+"
     monotone: ClassVar[bool] = True

@@ -8,7 +8,12 @@ from maillard.policies.base import Guarantees, Sampled, linear_regret
 
 
 class Uniform(Sampled):
-    """Chooses every eligible arm with the same probability and ignores all rewards."""
+    """Chooses every eligible arm with the same probability and ignores all rewards.
+
+    >>> from maillard import Tally
+    >>> Uniform().probabilities(Tally([8, 2], [5, 1]))
+    array([0.5, 0.5])
+    """
 
     name: ClassVar[str] = "uniform"
     monotone: ClassVar[bool] = True

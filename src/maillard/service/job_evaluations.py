@@ -30,8 +30,9 @@ def evaluate_target(
     """Evaluate the target as `maillard.evaluate` does, and add the mean reward of the rows it used."""
     from maillard.evaluation.evaluating import run_with_bounds
     from maillard.evaluation.evaluation_log import open_log
-    from maillard.evaluation.query import Query, Settings
+    from maillard.evaluation.query import Query
     from maillard.evaluation.segments import segments_of
+    from maillard.evaluation.settings import Settings
 
     def report_on(part: EvaluationLog, settings: Settings) -> dict[str, Any]:
         [report] = run_with_bounds(part, targets, estimators, settings)

@@ -8,7 +8,7 @@ required.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any
@@ -34,6 +34,15 @@ class Parameter:
             return self.convert(value)
         except (TypeError, ValueError, OverflowError):
             raise InvalidValue(name, value, self.allowed) from None
+
+
+def describe_all(parameters: Iterable[tuple[str, Parameter, Any]]) -> str:
+    """Return the meaning, the allowed values and the default of each parameter, as a list in Markdown."""
+    lines = ["Parameters:"]
+    for name, parameter, default in parameters:
+        line = f"- `{name}`: {parameter.meaning}. Allowed: {parameter.allowed}."
+        lines.append(line if default is None else f"{line} Default: {default}.")
+    return "\n".join(lines)
 
 
 def _declare(default: object, parameter: Parameter) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Literal, dataclass_transform, overload
 
@@ -14,7 +15,7 @@ from maillard.array_types import Bools, Floats, Indices
 from maillard.errors import InvalidValue, UnknownName
 from maillard.linear_tally import LinearTally
 from maillard.policies.base.guarantees import Guarantees
-from maillard.policies.base.parameters import Parameter, choice, flag, real, whole
+from maillard.policies.base.parameters import Parameter, choice, describe_all, flag, real, whole
 from maillard.segment_tally import SegmentTally
 from maillard.tally import Tally
 
@@ -80,6 +81,8 @@ class Policy:
         # Policy defines __repr__, __eq__ and __hash__ for all: generating them per class would double the
         # import time.
         dataclasses.dataclass(frozen=True, kw_only=kw_only, repr=False, eq=False)(cls)
+        if cls.__doc__ and cls.parameters():  # python -OO removes docstrings
+            cls.__doc__ = f"{inspect.cleandoc(cls.__doc__)}\n\n{describe_all(cls.parameters())}\n"
         if cls.guarantees.closed_form_probability is None:
             closed = {"closed form": True, "quadrature": False}.get(getattr(cls, "probability_kind", ""))
             cls.guarantees = dataclasses.replace(cls.guarantees, closed_form_probability=closed)
