@@ -16,6 +16,7 @@ from maillard.service.experiment_registry import OpenExperiment
 from maillard.service.handlers.request_context import RequestContext, status_of
 from maillard.service.http_responses import HttpResponse
 from maillard.service.log_export import LogExport
+from maillard.service.verdicts import judge
 
 Bounds = Sequence[tuple[float | None, float | None]]
 
@@ -83,6 +84,9 @@ async def read_state(context: RequestContext) -> HttpResponse:
         next_close=None if next_close is None else from_microseconds(next_close),
         note=outcomes.note,
     )
+    found.verdict = judge(
+        arms, status=found.status, confidence=_CONFIDENCE, refusal=refusal, by_context=state.context is not None
+    )  # fmt: skip
     return HttpResponse(200, found)
 
 
