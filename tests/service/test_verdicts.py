@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 import pytest
 
+from maillard import Bandit, Reward
 from maillard import wire_schema as wire
 from maillard.evaluation.means import mean_intervals
-from maillard.service.verdicts import judge, ruled_out
-
-CONFIDENCE = 0.95
+from maillard.service.verdicts import CONFIDENCE, find_leaders, judge, ruled_out
 
 
-def arm(name: str, final: int = 0, wins: float = 0, probability: float | None = None, **more: Any) -> wire.ArmState:
+def arm(
+    name: str, final: int = 0, wins: float = 0, probability: float | None = None, **more: Any
+) -> wire.ArmState:
     given = {"active": True, "pending": 0, "missing": 0} | more
     return wire.ArmState(
         arm=name, pulls=final, sum=wins, final=final, mean=wins / final if final else None,
@@ -32,9 +34,10 @@ def verdict(arms: list[wire.ArmState], refusal: str | None = None, **more: Any) 
             if each.probability is None:
                 each.probability = 1 / len(arms)
     given = {"status": "running", "by_context": False} | more
-    return judge(arms, confidence=CONFIDENCE, refusal=refusal, **given)
+    return judge(arms, refusal=refusal, **given)
 
 
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 MANY = [arm(f"arm {n}", 2, 1) for n in range(1000)]
 BAD = [arm(f"bad {n}", 900, 90) for n in range(5)]
 CASES: dict[str, tuple[wire.Verdict, str]] = {
@@ -105,8 +108,8 @@ CASES: dict[str, tuple[wire.Verdict, str]] = {
     ),
     "contexts": (
         verdict([arm("green", 900, 600), arm("blue", 600, 120)], refusal="contexts", by_context=True),
-        "No verdict on single arms, because the policy chooses by the context. Compare arms and rules with an "
-        "evaluation (What if?).",
+        "No verdict on single arms, because the policy chooses by the context. Compare arms and rules with "
+        "an evaluation (What if?).",
     ),
     "arms of each decision": (
         verdict([], refusal="actions", by_context=True),
@@ -132,7 +135,12 @@ def test_every_case_has_a_sentence(name) -> None:
 
 
 def test_the_standing_of_each_arm() -> None:
-    arms = [arm("green", 1500, 600), arm("blue", 600, 120), arm("orange", 700, 210), arm("old", 5, 5, active=False)]
+    arms = [
+        arm("green", 1500, 600),
+        arm("blue", 600, 120),
+        arm("orange", 700, 210),
+        arm("old", 5, 5, active=False),
+    ]
     found = verdict(arms)
     assert (found.leader, found.best) == ("green", False)
     assert [each.standing for each in arms] == ["leads", "ruled out", "undecided", None]
@@ -140,7 +148,7 @@ def test_the_standing_of_each_arm() -> None:
 
 
 def test_the_extrapolation_is_about_right() -> None:
-    """After so many more decisions with the same means, the arm is ruled out; after half as many, it is not."""
+    """After so many more decisions with the same means, the arm is ruled out; after half as many, not."""
     for wins in (210, 230):
         arms = [arm("green", 1500, 600, 0.7), arm("orange", 700, wins, 0.3)]
         verdict(arms)
@@ -161,7 +169,9 @@ def test_a_best_arm_is_ruled_out_in_at_most_alpha_of_the_experiments_even_if_wat
     n, s = np.indices((steps + 1, steps + 1))
     s = np.minimum(n, s)
     bounds = np.array(mean_intervals(n.ravel(), s.ravel(), 0, 1, 1 - alpha / arms)).reshape(*n.shape, 2)
-    with np.errstate(divide="ignore", invalid="ignore"):  # the negative control: normal intervals at one level
+    with np.errstate(
+        divide="ignore", invalid="ignore"
+    ):  # the negative control: normal intervals at one level
         half = 1.282 * np.sqrt(s / n * (1 - s / n) / n)
         naive = np.stack([s / n - half, s / n + half], axis=-1)
     false, missed, false_naive = np.zeros((3, runs), bool)
@@ -180,3 +190,38 @@ def test_a_best_arm_is_ruled_out_in_at_most_alpha_of_the_experiments_even_if_wat
     tolerance = 3 * np.sqrt(alpha * (1 - alpha) / runs)
     assert 0 < false.mean() <= missed.mean() <= alpha + tolerance
     assert false_naive.mean() > alpha + tolerance
+
+
+def test_the_leaders_of_a_list_are_those_of_the_verdicts() -> None:
+    rules = [Reward(low=0, high=1), Reward(low=-2, high=6), Reward(), Reward.clicks(window=60)]
+    rng, states, expected = np.random.default_rng(3), [], []
+    for number in range(40):
+        rule, count = rules[number % len(rules)], 2 + number % 3
+        bandit = Bandit([f"arm {n}" for n in range(count)], "uniform", reward=rule, clock=lambda: NOW)
+        decisions = bandit.choose(size=int(rng.integers(1, 300)))
+        if rule.window is None:
+            means = {f"arm {n}": 0.3 + 0.25 * n for n in range(count)}
+            bandit.rewards(
+                [{"decision": d.id, "value": float(rng.random() < means[d.arm])} for d in decisions]
+            )
+        state = bandit.state
+        arms = [
+            arm(name, int(pulls), total)
+            for name, pulls, total in zip(state.arms, state.tally.pulls, state.tally.sums, strict=True)
+        ]
+        for each, bounds in zip(
+            arms,
+            mean_intervals(
+                state.tally.pulls, state.tally.sums, *(rule.range or (0, 1)), 1 - (1 - CONFIDENCE) / count
+            ),
+            strict=True,
+        ):
+            if rule.range is not None:
+                each.lower, each.upper = bounds
+        refusal = None if rule.range is not None else "no range"
+        states.append(state)
+        expected.append(judge(arms, status="running", refusal=refusal, by_context=False).leader)
+    assert find_leaders(states) == expected
+    assert None in expected
+    assert {"arm 1", "arm 2", "arm 3"} <= set(expected)
+    assert find_leaders([]) == []

@@ -20,9 +20,13 @@ import re
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from maillard import wire_schema as wire
+from maillard.array_types import Bools, Floats
+from maillard.decisions.state import State
+
+CONFIDENCE = 0.95
+"The probability that no best arm is ever ruled out."
 
 _MIN_REWARDS = 10  # of an arm, before it leads by its mean alone, and before its interval is extrapolated
 # The smallest difference of two means that is extrapolated, relative to the two distances from a mean to its
@@ -40,14 +44,14 @@ _CONTEXTS = (
 )
 _ACTIONS = "No verdict, because every decision has its own arms. Compare rules with an evaluation (What if?)."
 _MEANING = (
-    "An arm is ruled out if its whole confidence interval is below the lower bound of the leading arm. With a "
-    "probability of at least {confidence:.0%}, no arm that is as good as the best one is ever ruled out, no "
-    "matter how often you look. The leading arm is the one with the highest lower bound. The number of "
-    "decisions is a rough estimate: it assumes that the means and the current probabilities stay as they are."
+    "An arm is ruled out if its whole confidence interval is below the lower bound of the leading arm, which "
+    "is the arm with the highest lower bound. With a probability of at least {confidence:.0%}, no arm that is "
+    "as good as the best one is ever ruled out, no matter how often you look. The number of decisions is a "
+    "rough estimate: it assumes that the means and the current probabilities stay as they are."
 )
 
 
-def ruled_out(lower: NDArray[np.float64], upper: NDArray[np.float64]) -> NDArray[np.bool_]:
+def ruled_out(lower: Floats, upper: Floats) -> Bools:
     """Which arms are ruled out, by the bounds of the means along the last axis; nan: no bound.
 
     >>> ruled_out(np.array([0.1, 0.5, 0.4]), np.array([0.45, 0.9, 0.6])).tolist()
@@ -57,13 +61,11 @@ def ruled_out(lower: NDArray[np.float64], upper: NDArray[np.float64]) -> NDArray
     return upper < highest  # type: ignore[no-any-return]  # of arrays
 
 
-def leader(
-    rewards: NDArray[np.float64], means: NDArray[np.float64], lower: NDArray[np.float64], decided: bool
-) -> int | None:
+def leader(rewards: Floats, means: Floats, lower: Floats, decided: bool) -> int | None:
     """The index of the arm that leads, by the final rewards of the arms; None if there is none.
 
-    It is the arm with the highest lower bound; without bounds (nan), the one with the highest mean. `decided`:
-    whether an arm is ruled out. Otherwise the leader needs some rewards.
+    It is the arm with the highest lower bound; without bounds (nan), the one with the highest mean.
+    `decided`: whether an arm is ruled out. Otherwise the leader needs some rewards.
     """
     keys = [
         (-math.inf if math.isnan(bound) else bound, mean) if count else (-math.inf, -math.inf)
@@ -76,11 +78,51 @@ def leader(
     return first
 
 
+def find_leaders(states: Sequence[State]) -> list[str | None]:
+    """The arm that leads in each experiment, as in its verdict, from the tallies alone.
+
+    There is none if contexts matter, or if the tally has rewards that are not final.
+    """
+    found: list[str | None] = [None] * len(states)
+    sizes: dict[int, list[int]] = {}
+    for index, state in enumerate(states):
+        rule = state.reward
+        final = rule.window is None or rule.learn == "on_close"
+        if state.context is None and final and sum(state.active) > 1:
+            sizes.setdefault(len(state.arms), []).append(index)
+    for arms, members in sizes.items():  # one call for all experiments with as many arms
+        pulls = np.stack([states[index].tally.pulls for index in members])
+        sums = np.stack([states[index].tally.sums for index in members])
+        ends = np.array([states[index].reward.range or (np.nan, np.nan) for index in members])
+        lower, upper = _bounds(pulls, sums, ends, 1.0 - (1.0 - CONFIDENCE) / arms)
+        for row, index in enumerate(members):
+            state, active = states[index], np.flatnonzero(states[index].active)
+            counts = pulls[row, active].astype(np.float64)
+            means = np.divide(sums[row, active], counts, out=np.full(counts.size, np.nan), where=counts > 0)
+            out = ruled_out(lower[row, active], upper[row, active])
+            first = leader(counts, means, lower[row, active], bool(out.any()))
+            found[index] = None if first is None else state.arms[active[first]]
+    return found
+
+
+def _bounds(pulls: Floats, sums: Floats, ends: Floats, confidence: float) -> tuple[Floats, Floats]:
+    """The bounds of the means of experiments with as many arms; nan without a range, or with other sums."""
+    from maillard.evaluation.means import mean_intervals  # imports scipy, so only in a thread
+
+    low, span = ends[:, :1], ends[:, 1:] - ends[:, :1]
+    known = np.isfinite(span[:, 0])
+    scaled = np.clip((sums[known] - low[known] * pulls[known]) / span[known], 0, pulls[known])
+    bounds = np.full((2, *pulls.shape), np.nan)
+    intervals = mean_intervals(pulls[known].ravel(), scaled.ravel(), 0.0, 1.0, confidence)
+    for bound, values in zip(bounds, zip(*intervals, strict=True), strict=False):
+        bound[known] = low[known] + span[known] * np.array(values, float).reshape(-1, pulls.shape[1])
+    return bounds[0], bounds[1]
+
+
 def judge(
     arms: Sequence[wire.ArmState],
     *,
     status: wire.Status,
-    confidence: float,
     refusal: str | None,
     by_context: bool,
 ) -> wire.Verdict:
@@ -89,8 +131,8 @@ def judge(
     `refusal` says why the intervals must not be used.
     """
     verdict = wire.Verdict(
-        text="", leader=None, best=False, confidence=confidence,
-        explanation=refusal or _MEANING.format(confidence=confidence),
+        text="", leader=None, best=False, confidence=CONFIDENCE,
+        explanation=refusal or _MEANING.format(confidence=CONFIDENCE),
     )  # fmt: skip
     active = [each for each in arms if each.active]
     verdict.text = _text(verdict, active, status, refused=refusal is not None, by_context=by_context)
@@ -110,13 +152,20 @@ def _text(
         waiting = f"{_counted(pending, 'decision waits', 'decisions wait')} for a reward"
         return f"No verdict yet: {waiting if pending else 'there are no rewards'}."
     lower, upper = (np.array([_number(getattr(each, end)) for each in arms]) for end in ("lower", "upper"))
-    counts, means = np.array([float(each.final) for each in arms]), np.array([_number(each.mean) for each in arms])
+    counts, means = (
+        np.array([float(each.final) for each in arms]),
+        np.array([_number(each.mean) for each in arms]),
+    )
     out = np.zeros(len(arms), np.bool_) if refused else ruled_out(lower, upper)
     first = leader(counts, means, lower, bool(out.any()))
     verdict.leader = None if first is None else arms[first].arm
     if refused:
-        found = "No arm leads yet" if first is None else f"{_named(arms[first].arm)} has the highest mean so far"
-        return f"{found}, but there is no verdict, because some or all arms have no valid confidence interval."
+        found = (
+            "No arm leads yet" if first is None else f"{_named(arms[first].arm)} has the highest mean so far"
+        )
+        return (
+            f"{found}, but there is no verdict, because some or all arms have no valid confidence interval."
+        )
     if first is None and not out.any() and counts.max() < _MIN_REWARDS:
         return f"No verdict yet: not enough data ({_counted(rewards, 'reward')} for {len(arms):,} arms)."
     undecided: list[tuple[wire.ArmState, str]] = []
@@ -140,9 +189,7 @@ def _text(
     return text if status == "running" else f"{text} The experiment is {status}."
 
 
-def _sentence(
-    verdict: wire.Verdict, excluded: list[str], undecided: list[tuple[wire.ArmState, str]]
-) -> str:
+def _sentence(verdict: wire.Verdict, excluded: list[str], undecided: list[tuple[wire.ArmState, str]]) -> str:
     if verdict.best and verdict.leader is not None:
         others = _group(excluded) if len(excluded) <= _MAX_NAMED else f"all {len(excluded):,} other arms"
         return f"{_named(verdict.leader)} is best: {others} {_are(excluded)} ruled out."

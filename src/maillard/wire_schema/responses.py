@@ -107,10 +107,23 @@ class ExperimentConfiguration(_Response):
     "The keys of the context that have tallies for their values; null without segments."
 
 
+class ListedExperiment(ExperimentConfiguration):
+    """An experiment with its traffic and its leader."""
+
+    decisions: int = 0
+    "The number of decisions in the log, up to a few seconds ago."
+    traffic: list[int] = []
+    "The decisions of each of the last 24 hours by the clock, the present hour last."
+    leader: str | None = None
+    "The arm that leads, as in the verdict of `state`; null if contexts or rewards that are not final matter."
+
+
 class ExperimentList(_Response):
     """Experiments, ordered by name."""
 
-    experiments: list[ExperimentConfiguration]
+    experiments: list[ListedExperiment]
+    complete: bool = True
+    "Whether `decisions` and `traffic` count the whole log; false while it is read after a restart."
 
 
 class Decision(_Response):
@@ -223,7 +236,7 @@ class ArmState(_Response):
 
 
 class Verdict(_Response):
-    """Which arm leads, which arms are ruled out and which are undecided, in words. It is valid at any time."""
+    """Which arm leads, and which arms are ruled out or undecided, in words. It is valid at any time."""
 
     text: str
     leader: str | None
