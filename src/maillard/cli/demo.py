@@ -55,7 +55,7 @@ SCENARIOS = {
     "buttons": Scenario(
         experiment="buttons",
         title="button",
-        arms=("green", "blue", "orange"),
+        arms=("blue", "orange", "green"),  # the first colours of the dashboard's chart, in this order
         rates=(0.1, 0.18, 0.3),
         window=3.0,
         mean_delay=0.6,
@@ -198,8 +198,7 @@ def print_report(client: Client, visitors: Visitors) -> None:
         counts = f"{found['final']:,}", f"{found['pending']:,}", f"{visitors.shown[arm]:,}"
         table.add_row(arm, f"{rate:.3f}", estimate, interval, *counts)
     console.print(table)
-    if summary["refusal"]:
-        console.print(f"\n{summary['refusal']}")
+    console.print(f"\n{summary['refusal'] or summary['verdict']['text']}")
     rows = f"{verified['recomputed']:,} of {verified['decisions']:,} probabilities recomputed from the log"
     verdict = (verified["verdict"], VERDICT_STYLES[verified["verdict"]])
     console.print(

@@ -26,7 +26,7 @@ _MAGIC = b"PAR1"  # the first and last bytes of a Parquet file
 
 
 def experiments(_: Scope, *, archived: bool = False) -> Steps[list[dict[str, Any]]]:
-    """The configurations of the experiments of the service, with `archived` also of archived ones."""
+    """The experiments of the service with their traffic and leaders, with `archived` also archived ones."""
     query = "?archived=true" if archived else ""
     found = yield from fetch(ApiCall("GET", api_path("experiments") + query), wire.ExperimentList)
     return [to_dict(experiment) for experiment in found.experiments]
@@ -52,7 +52,8 @@ def summary(scope: Scope, *, experiment: str | None = None) -> Steps[dict[str, A
     """The configuration, the tally and the current probabilities of an experiment.
 
     `decisions` and `rewards` are counted up to `as_of`; everything else is current. `lower` and `upper`
-    bound an arm's mean reward; `interval` describes the kind of interval. Pass `etag` to `change_policy`.
+    bound an arm's mean reward; `interval` describes the kind of interval. `verdict` says in words which arm
+    leads, which arms are ruled out, and which are undecided. Pass `etag` to `change_policy`.
     """
     name = scope.experiment_name(experiment)
     path = api_path("experiments", name)
@@ -63,6 +64,7 @@ def summary(scope: Scope, *, experiment: str | None = None) -> Steps[dict[str, A
     counts = {each.arm: each.decisions for each in activity.arms}
     shown = (
         "active", "pulls", "sum", "final", "pending", "missing", "mean", "lower", "upper", "probability",
+        "standing", "more_decisions",
     )  # fmt: skip
     return {
         "experiment": name,
@@ -81,6 +83,7 @@ def summary(scope: Scope, *, experiment: str | None = None) -> Steps[dict[str, A
         "note": state.note,
         "refusal": state.interval.refusal,
         "interval": to_dict(state.interval),
+        "verdict": None if state.verdict is None else to_dict(state.verdict),
         "etag": response.headers.get("etag"),
         "arms": {
             each.arm: {

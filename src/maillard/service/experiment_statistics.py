@@ -19,7 +19,9 @@ from maillard.service.reward_series import RewardSeries
 
 _MAX_BUFFERED = 20_000  # log probabilities that an audit buffers before it adds them up
 _SECOND = 1_000_000  # microseconds
-_FORMAT = 1  # of a saved position. Increase it if the meaning of a field changes
+_HOUR = 3_600 * _SECOND
+_HOURS = 24  # for which the decisions of each hour are kept
+_FORMAT = 2  # of a saved position. Increase it if the meaning of a field changes
 
 
 @dataclass
@@ -31,6 +33,8 @@ class ExperimentStatistics:
     number: int = 0
     "The number of the last event that was read."
     decisions: Counter[str] = field(default_factory=Counter)
+    hours: dict[int, int] = field(default_factory=dict)
+    "The decisions of each of the last hours since 1970 that had some."
     rewards: int = 0
     audit: Audit = field(default_factory=Audit)
     buffered: int = 0
@@ -44,6 +48,10 @@ class ExperimentStatistics:
 
     def count(self, rows: Sequence[Decision]) -> None:
         self.decisions.update([row.arm for row in rows])
+        for hour, decisions in Counter(time_of(row.id) // _HOUR for row in rows).items():
+            self.hours[hour] = self.hours.get(hour, 0) + decisions
+        for hour in sorted(self.hours)[:-_HOURS]:
+            del self.hours[hour]
         add = self.audit.add
         for row in rows:
             add(row)
@@ -67,6 +75,11 @@ class ExperimentStatistics:
         else:
             self.rewards += 1
             self.series.add(event.time if at is None else at, event.arm, event.value)
+
+    def traffic(self) -> list[int]:
+        """The decisions of each of the last 24 hours by the clock, the present hour last."""
+        present = (self.last_event if self.simulated_clock else system_clock()) // _HOUR
+        return [self.hours.get(hour, 0) for hour in range(present - _HOURS + 1, present + 1)]
 
     @property
     def final_until(self) -> int | None:

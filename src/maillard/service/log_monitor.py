@@ -160,10 +160,13 @@ class Monitor:
 
     def _begin_round(self) -> None:
         horizon = system_clock() - self._lag
-        names = self._store.experiments()
-        self._register(names, self._position)
+        with self._store.reading("") as transaction:
+            heads = transaction.heads()
+        self._register(heads, self._position)
         self._sources.append(partial(self._read_decisions, horizon))
-        self._sources.extend(partial(self._read_events, name) for name in names)
+        for name, head in heads.items():
+            if head.number > self._experiments[name].number:
+                self._sources.append(partial(self._read_events, name))
         # If one source always fails, each of the others sometimes comes before it.
         self._sources.rotate(-self._failures)
 
@@ -252,6 +255,13 @@ class Monitor:
                 },
                 "audit": _audit(statistics.audit, named, total),
             }
+
+    def traffic(self, keys: Iterable[str]) -> dict[str, tuple[int, list[int]]]:
+        """The decisions of experiments: all of them, and those of each of the last 24 hours."""
+        unknown = ExperimentStatistics(since="")
+        with self._lock:
+            found = {key: self._experiments.get(key, unknown) for key in keys}
+            return {key: (each.decisions.total(), each.traffic()) for key, each in found.items()}
 
     def calibration(self) -> list[tuple[str, str, float]]:
         """Triples of experiment, arm and z score of the audit, for arms with enough data."""

@@ -10,6 +10,7 @@ from maillard.wire_schema.requests import Reward, UtcTime
 
 NO_CONTEXT = Raw(b"null")
 Status = Literal["running", "paused", "archived"]
+Standing = Literal["leads", "undecided", "ruled out"]
 Outcome = Literal["applied", "revised", "unchanged", "waiting", "old epoch", "duplicate", "parked", "late"]
 
 
@@ -106,10 +107,23 @@ class ExperimentConfiguration(_Response):
     "The keys of the context that have tallies for their values; null without segments."
 
 
+class ListedExperiment(ExperimentConfiguration):
+    """An experiment with its traffic and its leader."""
+
+    decisions: int = 0
+    "The number of decisions in the log, up to a few seconds ago."
+    traffic: list[int] = []
+    "The decisions of each of the last 24 hours by the clock, the present hour last."
+    leader: str | None = None
+    "The arm that leads, as in the verdict of `state`; null if contexts or rewards that are not final matter."
+
+
 class ExperimentList(_Response):
     """Experiments, ordered by name."""
 
-    experiments: list[ExperimentConfiguration]
+    experiments: list[ListedExperiment]
+    complete: bool = True
+    "Whether `decisions` and `traffic` count the whole log; false while it is read after a restart."
 
 
 class Decision(_Response):
@@ -215,6 +229,24 @@ class ArmState(_Response):
     probability: float | None
     "The probability that the next decision, among all arms, chooses this arm; null if contexts matter."
     log_probability: float | None
+    standing: Standing | None = None
+    "Its place in the verdict; null if there is no verdict, and for retired arms."
+    more_decisions: int | None = None
+    "If it is undecided: about how many more decisions are needed; null if this cannot be estimated."
+
+
+class Verdict(_Response):
+    """Which arm leads, and which arms are ruled out or undecided, in words. It is valid at any time."""
+
+    text: str
+    leader: str | None
+    "The arm with the highest lower bound (without intervals, the highest mean), if there is one."
+    best: bool
+    "Whether all other active arms are ruled out."
+    confidence: float
+    "The probability that no best arm is ever ruled out."
+    explanation: str
+    "What the words mean, or why there is no verdict."
 
 
 class IntervalInfo(_Response):
@@ -245,6 +277,8 @@ class State(_Response):
     "When the next window closes."
     note: str | None
     "When the policy learns from a decision, in words."
+    verdict: Verdict | None = None
+    "Older services have none."
 
 
 class ArmTraffic(_Response):

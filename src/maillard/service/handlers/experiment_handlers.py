@@ -20,6 +20,7 @@ from maillard.features import Features
 from maillard.service.experiment_registry import OpenExperiment
 from maillard.service.handlers.request_context import RequestContext, status_of
 from maillard.service.http_responses import HttpError, HttpResponse
+from maillard.service.verdicts import find_leaders
 
 _SEEDED = (
     "Some choices of this experiment were made with a seed, so anyone who knows the seed can predict them."
@@ -72,8 +73,17 @@ async def list_experiments(context: RequestContext) -> HttpResponse:
     for name, error in broken.items():  # the others are listed
         log_event("warning", "experiment left out", experiment=name, error=str(error))
     shown = [(each, each.bandit.state) for each in found]
-    listed = [_configuration(each, state) for each, state in shown if archived or not state.archived]
-    return HttpResponse(200, wire.ExperimentList(experiments=listed))
+    shown = [(each, state) for each, state in shown if archived or not state.archived]
+    await context.service.update_monitor()
+    monitor = context.service.monitor
+    traffic = monitor.traffic(each.bandit.experiment for each, _ in shown)
+    leaders = await context.service.experiments.run(find_leaders, [state for _, state in shown])
+    listed = []
+    for (each, state), leader in zip(shown, leaders, strict=True):
+        decisions, hours = traffic[each.bandit.experiment]
+        more = {"decisions": decisions, "traffic": hours, "leader": leader}
+        listed.append(wire.ListedExperiment(**_configuration(each, state), **more))
+    return HttpResponse(200, wire.ExperimentList(experiments=listed, complete=monitor.complete))
 
 
 async def read_experiment(context: RequestContext) -> HttpResponse:
@@ -154,24 +164,26 @@ def _experiment_response(
 ) -> HttpResponse:
     state = experiment.bandit.state
     etag = (b"etag", b'"%d"' % state.administrative)
-    return HttpResponse(status, _configuration(experiment, state), (etag, *headers))
+    configuration = wire.ExperimentConfiguration(**_configuration(experiment, state))
+    return HttpResponse(status, configuration, (etag, *headers))
 
 
-def _configuration(experiment: OpenExperiment, state: State) -> wire.ExperimentConfiguration:
-    return wire.ExperimentConfiguration(
-        experiment=experiment.bandit.experiment,
-        status=status_of(state),
-        arms=state.active_arms,
-        retired=[arm for arm, active in zip(state.arms, state.active, strict=True) if not active],
-        policy=str(state.policy),
-        policy_version=state.policy_version,
-        epoch=state.epoch,
-        sticky=state.sticky,
-        reward=wire.Reward.from_rule(state.reward),
-        created_at=from_microseconds(experiment.created_at),
-        hints=[*policy_hints(state), *([_SEEDED] if state.seeded else [])],
+def _configuration(experiment: OpenExperiment, state: State) -> dict[str, Any]:
+    """The fields of a `wire_schema.ExperimentConfiguration`."""
+    return {
+        "experiment": experiment.bandit.experiment,
+        "status": status_of(state),
+        "arms": state.active_arms,
+        "retired": [arm for arm, active in zip(state.arms, state.active, strict=True) if not active],
+        "policy": str(state.policy),
+        "policy_version": state.policy_version,
+        "epoch": state.epoch,
+        "sticky": state.sticky,
+        "reward": wire.Reward.from_rule(state.reward),
+        "created_at": from_microseconds(experiment.created_at),
+        "hints": [*policy_hints(state), *([_SEEDED] if state.seeded else [])],
         **_contexts(state),
-    )
+    }
 
 
 def _contexts(state: State) -> dict[str, Any]:

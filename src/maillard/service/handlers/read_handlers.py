@@ -16,10 +16,10 @@ from maillard.service.experiment_registry import OpenExperiment
 from maillard.service.handlers.request_context import RequestContext, status_of
 from maillard.service.http_responses import HttpResponse
 from maillard.service.log_export import LogExport
+from maillard.service.verdicts import CONFIDENCE, judge
 
 Bounds = Sequence[tuple[float | None, float | None]]
 
-_CONFIDENCE = 0.95
 _INTERVAL = (
     "Confidence sequences for the means of the arms, valid for all arms together and at any time, no matter "
     "how often you look. They use final rewards only, and assume that these lie in the declared range, have "
@@ -78,11 +78,14 @@ async def read_state(context: RequestContext) -> HttpResponse:
         state=state.number,
         arms=arms,
         units=outcomes.visits.units,
-        interval=wire.IntervalInfo(confidence=_CONFIDENCE, kind=_INTERVAL, refusal=refusal),
+        interval=wire.IntervalInfo(confidence=CONFIDENCE, kind=_INTERVAL, refusal=refusal),
         pending=sum(outcomes.pending.values()),
         next_close=None if next_close is None else from_microseconds(next_close),
         note=outcomes.note,
     )
+    found.verdict = judge(
+        arms, status=found.status, refusal=refusal, by_context=state.context is not None
+    )  # fmt: skip
     return HttpResponse(200, found)
 
 
@@ -109,7 +112,7 @@ def _bounds(rule: Reward, outcomes: Outcomes) -> tuple[Bounds, str | None]:
     if rule.range is None or outcomes.refusal is not None:
         return [(None, None)] * len(tally), _NO_RANGE if rule.range is None else outcomes.refusal
     # A reader compares all arms, so their intervals are valid together.
-    each = 1.0 - (1.0 - _CONFIDENCE) / len(tally)
+    each = 1.0 - (1.0 - CONFIDENCE) / len(tally)
     bounds = mean_intervals(tally.pulls, tally.sums, *rule.range, each)
     return bounds, _IMPOSSIBLE_SUMS if (None, None) in bounds else None
 
