@@ -1,4 +1,4 @@
-"""Compare log files and estimates with Vowpal Wabbit, its estimators and OBP: `make peers`.
+"""Run the documentation's code of other libraries, and compare files and estimates with them: `make peers`.
 
 Every difference is an error; nothing is skipped.
 """
@@ -21,6 +21,7 @@ from tests.peers.comparing import DOUBLE, PYTHON, SINGLE, Comparison, run_script
 from tests.peers.contexts import compare_contexts
 from tests.peers.estimates import compare_estimators
 from tests.peers.features import compare_features
+from tests.peers.pages import compare_pages
 
 ARMS = {"red": 0.2, 'bl"ue, b': 0.5, "grün": 0.7, "=1+1": 0.4}
 
@@ -95,11 +96,12 @@ def compare_formats(folder: Path) -> tuple[str, Comparison]:
 
 
 def main() -> None:
-    """Compare formats, features, estimators and estimates with contexts."""
+    """Compare pages of the documentation, formats, features, estimators and estimates with contexts."""
     if not PYTHON.exists():
         raise SystemExit("the environment .peers does not exist; run `make peers`")
     differ = False
     checks = {
+        "pages": compare_pages,
         "formats": compare_formats,
         "features": compare_features,
         "estimators": compare_estimators,

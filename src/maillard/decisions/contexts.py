@@ -68,8 +68,10 @@ class Contexts:
         rows: NDArray[np.float64] | None = None,
         where: str = "context",
         known: NDArray[np.bool_] | None = None,
+        row_keys: Sequence[str] = (),
     ) -> None:
         self.size, self._where, self._known = size, where, known
+        self._row_keys = tuple(row_keys)
         self.rows = rows
         "The encoded feature rows, n x d, if the log has them."
         self._texts = texts
@@ -85,6 +87,15 @@ class Contexts:
         place: dict[str | None, int] = {}
         codes = np.fromiter((place.setdefault(text, len(place)) for text in texts), np.int64, len(texts))
         return cls(len(texts), texts=ContextColumn(tuple(place), codes), rows=rows, where=where)
+
+    @classmethod
+    def of_rows(cls, rows: NDArray[np.float64], where: str = "context") -> Contexts:
+        """Return contexts that are rows of numbers, as other programs have them: their keys are x0, x1, ...
+
+        >>> Contexts.of_rows(np.array([[1.0, 0.5], [0.0, 0.5]])).column("x0").values
+        (0.0, 1.0)
+        """
+        return cls(len(rows), rows=rows, where=where, row_keys=[f"x{i}" for i in range(rows.shape[1])])
 
     @classmethod
     def of_arrow(cls, column: Any, where: str) -> Contexts:
@@ -104,7 +115,7 @@ class Contexts:
                 [None if each is None else _encode(dict(each)) for each in pairs], None, where
             )
         if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-            return cls(len(column), rows=_matrix(column, where), where=where)
+            return cls.of_rows(_matrix(column, where), where)
         return cls(len(column), texts=column_of_arrow(column, where), where=where)
 
     def __len__(self) -> int:
@@ -114,7 +125,8 @@ class Contexts:
     def keys(self) -> tuple[str, ...]:
         """The keys that occur, in order of appearance."""
         decoded = self._decode()
-        return tuple(dict.fromkeys([*self._columns, *(key for each in decoded for key in each)]))
+        keys = (key for each in decoded for key in each)
+        return tuple(dict.fromkeys([*self._columns, *self._row_keys, *keys]))
 
     @property
     def known(self) -> NDArray[np.bool_]:
@@ -129,8 +141,14 @@ class Contexts:
         """Return the values of a key, None where it is missing."""
         found = self._columns.get(key) or self._found.get(key)
         if found is None:
-            found = self._found[key] = self._from_texts(key)
+            found = self._found[key] = self._from_rows(key) or self._from_texts(key)
         return found
+
+    def _from_rows(self, key: str) -> ContextColumn | None:
+        if self.rows is None or key not in self._row_keys:
+            return None
+        values, codes = np.unique(self.rows[:, self._row_keys.index(key)], return_inverse=True)
+        return ContextColumn(tuple(values.tolist()), codes.astype(np.int64))
 
     def _from_texts(self, key: str) -> ContextColumn:
         if self._texts is None:
@@ -170,6 +188,7 @@ class Contexts:
             None if self.rows is None else self.rows[mask],
             self._where,
             None if self._known is None else self._known[mask],
+            self._row_keys,
         )
         made._decoded = self._decoded
         return made

@@ -284,7 +284,7 @@ class _Rounds:
             time=none,
             closed=np.broadcast_to(np.False_, row.size),
             repeated=repeated,
-            contexts=None if self.contexts is None else Contexts(row.size, rows=self.contexts[part]),
+            contexts=None if self.contexts is None else Contexts.of_rows(self.contexts[part]),
         ).check(self.source)
 
 
