@@ -41,7 +41,6 @@ autodoc_type_aliases = {
     name: "ArrayLike" if name == "ArrayLike" else "ndarray"
     for name in ("ArrayLike", "Bools", "Floats", "Indices", "Ints")
 }
-autodoc_preserve_defaults = True
 python_maximum_signature_line_length = 80
 add_module_names = False
 toc_object_entries_show_parents = "hide"
