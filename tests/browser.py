@@ -7,7 +7,8 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, sync_playwright
 
 # The list of the address bar is a web page of its own in each window: it takes as much time as the page that
 # is tested. Playwright has a list, too, but Chromium obeys only the last, so this repeats what matters here.
@@ -41,3 +42,9 @@ def browser() -> Iterator[Browser]:
         started = playwright.chromium.launch(executable_path=path, args=flags)
         yield started
         started.close()
+
+
+def serious_violations(page: Page) -> list[str]:
+    """The rules of axe-core that a page breaks, of impact serious or critical."""
+    found = Axe().run(page).response["violations"]
+    return [each["id"] for each in found if each["impact"] in ("serious", "critical")]

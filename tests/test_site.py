@@ -19,10 +19,11 @@ import pytest
 
 import maillard
 from docs.site import command_pages, generated_pages, http_pages, python_pages
+from docs.site.accessibility import accessible
 from docs.site.docstrings import restructured
 from maillard.cli import main
 from maillard.service.openapi import openapi_document
-from tests.browser import browser  # noqa: F401  # a fixture
+from tests.browser import browser, serious_violations  # noqa: F401  # a fixture
 
 ROOT = Path(__file__).parent.parent
 SITE = ROOT / "site"
@@ -107,6 +108,12 @@ def test_links_to_the_root_of_the_repository_lead_to_its_pages() -> None:
     text = "see [this](../../README.md#install), [that](../VISION.md) and [tally](tally.md)"
     expected = "see [this](/project/readme.md#install), [that](/project/vision.md) and [tally](tally.md)"
     assert generated_pages.with_project_links(text) == expected
+
+
+def test_the_parameters_of_a_signature_are_no_list_of_definitions() -> None:
+    given = "(\n<dl>\n<dd>x,</dd>\n</dl>\n)<dl><dt>a</dt><dd>b</dd></dl>"
+    expected = '(\n<div class="sig-params">\n<div>x,</div>\n</div>\n)<dl><dt>a</dt><dd>b</dd></dl>'
+    assert accessible(given) == expected
 
 
 class _Page(HTMLParser):
@@ -199,6 +206,17 @@ def visit(address, browser):  # noqa: F811
 def test_a_page_loads_nothing_from_other_hosts_and_fits_a_phone(name, visit) -> None:
     page = visit(name)
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    assert serious_violations(page) == []
+    page.emulate_media(color_scheme="dark")
+    page.set_viewport_size({"width": 1280, "height": 900})
+    assert serious_violations(page) == []
+
+
+@pytest.mark.site
+def test_a_picture_without_a_description_is_found(visit) -> None:
+    page = visit("index.html")
+    page.evaluate("document.querySelector('article img').removeAttribute('alt')")
+    assert serious_violations(page) == ["image-alt"]
 
 
 @pytest.mark.site

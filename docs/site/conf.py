@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # for the modules of docs/si
 
 import maillard
 from docs.site import generated_pages
+from docs.site.accessibility import accessible
 from docs.site.docstrings import restructured
 
 project = "maillard"
@@ -51,6 +52,7 @@ pygments_dark_style = "github-dark"
 html_title = f"maillard {release}"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
+html_js_files = [("site.js", {"defer": "defer"})]
 html_copy_source = False
 html_show_sphinx = False
 html_theme_options = {"navigation_with_keys": True}
@@ -69,9 +71,16 @@ def _complete_page(*event: Any) -> None:
     source[0] = generated_pages.with_notebook(name, generated_pages.with_project_links(source[0]))
 
 
+def _make_accessible(*event: Any) -> None:
+    context = event[3]
+    if "body" in context:
+        context["body"] = accessible(context["body"])
+
+
 def setup(app: Any) -> None:
     """Write the generated pages, then let Sphinx read all pages."""
     app.add_lexer("cron", TextLexer)
     app.connect("builder-inited", lambda app: generated_pages.write(Path(app.srcdir)))
     app.connect("autodoc-process-docstring", _restructure)
     app.connect("source-read", _complete_page)
+    app.connect("html-page-context", _make_accessible)

@@ -1,8 +1,8 @@
 """Runs the code of other libraries on the pages of the documentation, and compares its output.
 
 A block that begins with "```python peers" runs in the peers' environment. It must print exactly the block
-"```text" that follows it; without one, nothing. The blocks "```python" above the first of them on a page make the
-data of both libraries, so they run there, too. (All "```python" blocks run in tests/test_docs.py.)
+"```text" that follows it; without one, nothing. The blocks "```python" above the first of them on a page make
+the data of both libraries, so they run there, too. (All "```python" blocks run in tests/test_docs.py.)
 """
 
 from __future__ import annotations

@@ -212,7 +212,11 @@ def test_the_leaders_of_a_list_are_those_of_the_verdicts() -> None:
         for each, bounds in zip(
             arms,
             mean_intervals(
-                state.tally.pulls, state.tally.sums, *(rule.range or (0, 1)), 1 - (1 - CONFIDENCE) / count
+                state.tally.pulls,
+                state.tally.sums,
+                low=rule.range[0] if rule.range else 0,
+                high=rule.range[1] if rule.range else 1,
+                confidence=1 - (1 - CONFIDENCE) / count,
             ),
             strict=True,
         ):

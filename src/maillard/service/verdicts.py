@@ -22,7 +22,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from maillard import wire_schema as wire
-from maillard.array_types import Bools, Floats
+from maillard.array_types import Bools, Floats, Ints
 from maillard.decisions.state import State
 
 CONFIDENCE = 0.95
@@ -45,9 +45,9 @@ _CONTEXTS = (
 _ACTIONS = "No verdict, because every decision has its own arms. Compare rules with an evaluation (What if?)."
 _MEANING = (
     "An arm is ruled out if its whole confidence interval is below the lower bound of the leading arm, which "
-    "is the arm with the highest lower bound. With a probability of at least {confidence:.0%}, no arm that is "
-    "as good as the best one is ever ruled out, no matter how often you look. The number of decisions is a "
-    "rough estimate: it assumes that the means and the current probabilities stay as they are."
+    "is the arm with the highest lower bound. With a probability of at least {confidence:.0%}, no arm that "
+    "is as good as the best one is ever ruled out, no matter how often you look. The number of decisions is "
+    "a rough estimate: it assumes that the means and the current probabilities stay as they are."
 )
 
 
@@ -105,7 +105,7 @@ def find_leaders(states: Sequence[State]) -> list[str | None]:
     return found
 
 
-def _bounds(pulls: Floats, sums: Floats, ends: Floats, confidence: float) -> tuple[Floats, Floats]:
+def _bounds(pulls: Ints, sums: Floats, ends: Floats, confidence: float) -> tuple[Floats, Floats]:
     """The bounds of the means of experiments with as many arms; nan without a range, or with other sums."""
     from maillard.evaluation.means import mean_intervals  # imports scipy, so only in a thread
 
@@ -255,7 +255,7 @@ def _rounded(number: float) -> int:
     >>> [_rounded(x) for x in (3, 87.2, 943, 12_345)]
     [10, 90, 940, 12000]
     """
-    unit = 10 ** max(1, math.floor(math.log10(max(number, 1))) - 1)
+    unit: int = 10 ** max(1, math.floor(math.log10(max(number, 1))) - 1)
     return max(10, round(number / unit) * unit)
 
 

@@ -81,8 +81,8 @@ async def list_experiments(context: RequestContext) -> HttpResponse:
     listed = []
     for (each, state), leader in zip(shown, leaders, strict=True):
         decisions, hours = traffic[each.bandit.experiment]
-        more = {"decisions": decisions, "traffic": hours, "leader": leader}
-        listed.append(wire.ListedExperiment(**_configuration(each, state), **more))
+        known = _configuration(each, state)
+        listed.append(wire.ListedExperiment(**known, decisions=decisions, traffic=hours, leader=leader))
     return HttpResponse(200, wire.ExperimentList(experiments=listed, complete=monitor.complete))
 
 

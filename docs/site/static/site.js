@@ -1,0 +1,8 @@
+/* What is wider than the screen scrolls by itself. Whoever uses a keyboard must be able to focus it, then. */
+const wide = new ResizeObserver((changes) => {
+  for (const { target } of changes) {
+    if (target.scrollWidth > target.clientWidth) target.tabIndex = 0;
+    else target.removeAttribute("tabindex");
+  }
+});
+document.querySelectorAll("pre, .table-wrapper").forEach((element) => wide.observe(element));
