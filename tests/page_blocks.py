@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from maillard.cli import main
+from maillard.policies import Policy
 
 _FAILURE = re.compile(r"^(Error: .*|broken)$", re.MULTILINE)
 _NUMBER = re.compile(r"\b[0-9a-f]{64}\b|(?<!\w)-?\d[\d,]*(\.\d+)?(e[+-]\d+)?")
@@ -63,6 +64,8 @@ def run(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
         exec(compile(source, arguments[0], "exec", dont_inherit=True), {"__name__": "__main__"})
         return capsys.readouterr().out
     assert program == "maillard"
-    result = CliRunner(env={"COLUMNS": "100"}).invoke(main, arguments, catch_exceptions=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(Policy, "registry", dict(Policy.registry))  # `--load` is for this command only
+        result = CliRunner(env={"COLUMNS": "100"}).invoke(main, arguments, catch_exceptions=False)
     assert bool(result.exit_code) == bool(_FAILURE.search(result.output)), result.output
     return str(result.output)

@@ -87,6 +87,8 @@ def _run_file(path: Path) -> None:
         raise InvalidValue("--load", str(path), "a Python file, something.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
+    if (folder := str(path.parent.resolve())) not in sys.path:
+        sys.path.append(folder)  # the file may import its neighbours; at the end, for the same reason
     try:
         spec.loader.exec_module(module)
     except MaillardError:

@@ -75,6 +75,7 @@ def simulate(  # type: ignore[misc]  # the second signature accepts any options
 
     - `threads`: the number of threads; by default, all cores.
     - `executor`: a `concurrent.futures.Executor`, such as a process pool or Dask's `client.get_executor()`.
+      Then `threads` is the number of its workers: trials are divided into about four tasks per worker.
     - `checkpoints`: the rounds at which regret is recorded; by default, 64 rounds evenly spaced in log t.
     - `engine`: "direct" evaluates every arm in every round, "plain" calls `policy.choose`. By default, the
       fastest exact engine is used.
