@@ -314,6 +314,5 @@ def _print(found: Verification) -> None:
     echo("")
     console.print(table)
     echo(f"\nlimit |z| = {found.limit:.2f}: a correct log exceeds it with probability 1 in 10,000", "dim")
-    recomputed = found.recomputed or found.problem_count
-    note = "" if recomputed else " (only the choices were audited: no probability could be recomputed)"
+    note = "" if found.recomputed or found.verdict == "broken" else " (only the choices were audited: no probability could be recomputed)"
     echo(f"\n{found.verdict}{note}", VERDICT_STYLES[found.verdict])
