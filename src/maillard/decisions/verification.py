@@ -116,8 +116,7 @@ def verify(
     error bound of policies that use quadrature. A log in a store has a hash chain, which is checked too:
     with `anchor`, a hash that was published earlier, the log must extend the log of that time. `checkpoint`
     is a file in which a successful verification saves its result, so that the next one with this file
-    verifies only later commits. `columns` maps column names to those of a table of another program, as in
-    `read_log`. `on_rows` is a callback that receives the number of decisions read so far.
+    verifies only later commits. `columns` is as in `read_log`. `on_rows` is called with the decisions so far.
 
     >>> from maillard.decisions import Bandit, Reward
     >>> bandit = Bandit(["red", "blue"], "ms", reward=Reward(low=0, high=1))
