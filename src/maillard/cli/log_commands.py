@@ -314,5 +314,6 @@ def _print(found: Verification) -> None:
     echo("")
     console.print(table)
     echo(f"\nlimit |z| = {found.limit:.2f}: a correct log exceeds it with probability 1 in 10,000", "dim")
-    note = "" if found.recomputed or found.verdict == "broken" else " (only the choices were audited: no probability could be recomputed)"
+    choices_only = found.verdict != "broken" and not found.recomputed
+    note = " (only the choices were audited: no probability could be recomputed)" if choices_only else ""
     echo(f"\n{found.verdict}{note}", VERDICT_STYLES[found.verdict])
