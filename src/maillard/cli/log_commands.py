@@ -29,8 +29,8 @@ _PLAIN_FIELDS = (
 
 
 _CHOSEN_ONLY = (
-    "only the probability of the chosen arm is known, not that of every arm. `maillard evaluate` prints the "
-    "mean weight of a target, which is close to 1 if these probabilities are right"
+    "only the probability of the chosen arm is known, not that of every arm\n"
+    "`maillard evaluate` prints the mean weight of a target: close to 1 if these probabilities are right"
 )
 
 
