@@ -113,16 +113,17 @@ TIMES = (
     option("--since", "Only decisions from TIME on (UTC by default).", parse=_parse_time, metavar="TIME"),
     option("--until", "Only decisions before TIME.", parse=_parse_time, metavar="TIME"),
 )
+COLUMNS = option(
+    "--columns", "Column names of a table from another program, such as arm=item_id,reward=click.",
+    parse=_parse_pairs, multiple=True, metavar="OURS=THEIRS,...",
+)  # fmt: skip
 SELECTION = (
     EXPERIMENT,
     *TIMES,
     option("--unit", "Only this unit; may be repeated.", multiple=True),
     option("--epoch", "Only this epoch; may be repeated.", type=int, multiple=True),
-    option(
-        "--columns", "Column names of a table from another program, such as arm=item_id,reward=click.",
-        parse=_parse_pairs, multiple=True, metavar="OURS=THEIRS,...",
-    ),
-)  # fmt: skip
+    COLUMNS,
+)
 
 
 def check_output_file(

@@ -6,7 +6,7 @@ import copy
 import math
 import reprlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -107,6 +107,7 @@ def verify(
     *,
     anchor: str | None = None,
     checkpoint: str | Path | None = None,
+    columns: Mapping[str, str] | None = None,
     on_rows: Callable[[int], None] | None = None,
 ) -> Verification:
     """Recompute every logged probability, and test whether the choices agree with the probabilities.
@@ -115,7 +116,7 @@ def verify(
     error bound of policies that use quadrature. A log in a store has a hash chain, which is checked too:
     with `anchor`, a hash that was published earlier, the log must extend the log of that time. `checkpoint`
     is a file in which a successful verification saves its result, so that the next one with this file
-    verifies only later commits. `on_rows` is a callback that receives the number of decisions read so far.
+    verifies only later commits. `columns` is as in `read_log`. `on_rows` is called with the decisions so far.
 
     >>> from maillard.decisions import Bandit, Reward
     >>> bandit = Bandit(["red", "blue"], "ms", reward=Reward(low=0, high=1))
@@ -126,7 +127,7 @@ def verify(
     """
     expected = None if anchor is None else check_anchor(anchor)
     try:
-        opened = read_log(log, experiment)
+        opened = read_log(log, experiment, columns=columns)
     except InvalidLog as error:
         found = Verification(experiment=experiment or "", source=redact(log))
         found.add_problem(None, f"the log cannot be read: {error}")

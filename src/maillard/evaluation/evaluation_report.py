@@ -325,6 +325,8 @@ def lines_of(estimates: Estimates) -> list[str]:
     every = ", ".join(estimates)
     if best is not None:
         lines += [f"  * {estimates.why_best}", f"    assumes: {best.assumes}"]
+    elif estimates.answered:
+        lines.append(f"  {estimates.why_best}")
     for word, texts in (
         ("refused", [(name, each.refusal or "") for name, each in estimates.items()]),
         ("but", [(name, each.caveat) for name, each in estimates.items()]),
