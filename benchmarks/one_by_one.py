@@ -2,8 +2,8 @@
 
 `python -m benchmarks.one_by_one --peers FILE`, where `benchmarks.peers` has written FILE. The problems and
 the loop are those of `benchmarks.peers`. A round of ours also logs the decision in memory, with all its
-probabilities; the other libraries log nothing. Ours are rounds per second of CPU time, which
-other programs on the machine affect less.
+probabilities; the other libraries log nothing. All speeds are per second of CPU time, which other programs on
+the machine affect less.
 """
 
 from __future__ import annotations
