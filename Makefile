@@ -120,16 +120,18 @@ $(PEERS_READY): peers-constraints.txt
 	@echo "== setting up $(PEERS): a few minutes the first time"
 	$(PYTHON) -m venv $(PEERS)
 	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint peers-constraints.txt \
-	  mabwiser numpy pymab river vowpalwabbit vw-estimators $(OBP_NEEDS)
+	  coba mabwiser numpy pymab river vowpalwabbit vw-estimators $(OBP_NEEDS)
 	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint peers-constraints.txt \
 	  --no-deps --ignore-requires-python obp
 	@touch $(PEERS_READY)
 
-bench: $(READY) $(PEERS_READY) ## print the benchmark tables (about twelve minutes) and write them as benchmarks/*.json
+bench: $(READY) $(PEERS_READY) ## print the benchmark tables (about fourteen minutes) and write them as benchmarks/*.json
 	@echo "== policies"
 	$(BIN)/python -m benchmarks.policies
 	@echo "== other libraries"
 	$(PEERS)/bin/python -m benchmarks.peers benchmarks/peers.json
+	@echo "== one decision at a time"
+	$(BIN)/python -m benchmarks.one_by_one --peers benchmarks/peers.json
 	@echo "== simulation"
 	$(BIN)/python -m benchmarks.simulation --peers benchmarks/peers.json
 	@echo "== simulation with contexts"

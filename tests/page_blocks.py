@@ -28,7 +28,11 @@ class Block(NamedTuple):
 
 
 def blocks(page: str) -> list[Block]:
-    """The blocks of a page, in order. A block inside another one belongs to its text."""
+    """The blocks of a page, in order. A block inside another one belongs to its text.
+
+    A block of other libraries, `python peers`, and its output are left out: tests/peers runs it. A block
+    `python both` runs here and there.
+    """
     found: list[Block] = []
     fence, start = "", 0
     lines = page.splitlines(keepends=True)
@@ -40,7 +44,13 @@ def blocks(page: str) -> list[Block]:
             found.append(Block(language, dedent("".join(lines[start : number - 1])), start))
             fence = ""
     assert not fence, f"line {start}: this block has no end"
-    return found
+    theirs = [block.language == "python peers" for block in found]
+    output = [block.language == "text" and of for block, of in zip(found, [False, *theirs], strict=False)]
+    return [
+        block._replace(language=block.language.removesuffix(" both"))
+        for block, *left_out in zip(found, theirs, output, strict=True)
+        if not any(left_out)
+    ]
 
 
 def masked(text: str) -> list[str]:

@@ -3,6 +3,8 @@
 Each block of a page is checked, according to its language:
 
 - `python` runs. A `text` block that follows is what it prints; digits may differ.
+- `python peers` is code of other libraries. `make peers` runs it, and checks exactly what it prints.
+- `python both` runs here and there.
 - `console` has commands, each after `$`, and their output. They run in the folder of the page's programs.
 - `sh` has commands that a test cannot run, for example because they start a service: they must parse.
 - `json` must be valid.
@@ -32,6 +34,7 @@ from maillard.cli.policy_commands import markdown_table
 from maillard.policies import policy_class
 from tests.conftest import NAMES
 from tests.page_blocks import agree, blocks, run
+from tests.peers import pages as peers_pages
 
 ROOT = Path(__file__).parent.parent
 GENERATED = {ROOT / "docs" / "api", ROOT / "docs" / "project"}  # by `make site`
@@ -102,6 +105,23 @@ def test_other_blocks_of_a_page_are_valid(page) -> None:
         else:
             checked = {"python", "text", "console", "nginx", "bibtex"}  # deploy.md and citing.md have tests
             assert block.language in checked or block.language[0] == "{", f"{page.name}, line {block.line}"
+
+
+@pytest.mark.parametrize("page", DOCS, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_make_peers_runs_every_block_of_other_libraries(page) -> None:
+    text = page.read_text(encoding="utf8")
+    run_there = {block.line for block in peers_pages.blocks(text)}
+    for number, line in enumerate(text.splitlines(), 1):
+        if re.match(r" *`{3,}python \S", line):
+            assert number in run_there, f"{page.name}, line {number}"
+
+
+def test_blocks_of_other_libraries_do_not_run_here() -> None:
+    kinds = {"python": "1", "python peers": "2", "text": "3", "python both": "4"}
+    page = "".join(f"```{kind}\n{text}\n```\n\n" for kind, text in kinds.items())
+    assert [(block.language, block.text) for block in blocks(page)] == [("python", "1\n"), ("python", "4\n")]
+    assert [block.code for block in peers_pages.blocks(page)] == ["1\n", "2\n", "4\n"]
+    assert peers_pages.blocks("```python\n1\n```\n") == []
 
 
 def shell_commands(text: str) -> list[list[str]]:
