@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from functools import cached_property
 from typing import Any
 
 import maillard
@@ -46,7 +47,7 @@ def pages() -> dict[str, str]:
         key=lambda cls: cls.__name__,
     )
     areas = {
-        area: (title, [(place, thing) for place, thing in _public(places) if thing not in built_in])
+        area: (title, [(place, thing) for place, thing in _public(places).items() if thing not in built_in])
         for area, (title, places) in _AREAS.items()
     }
     entries = {area: [_entry(place, thing) for place, thing in public] for area, (_, public) in areas.items()}
@@ -64,7 +65,29 @@ def pages() -> dict[str, str]:
     return texts | {"python.md": "\n".join(index)}
 
 
-def _public(places: list[str]) -> list[tuple[str, Any]]:
+def public_objects() -> dict[str, Any]:
+    """Every public object of the package, by the place that it is imported from."""
+    return _public([place for _, places in _AREAS.values() for place in places])
+
+
+def public_members(cls: type) -> dict[str, Any]:
+    """The methods and properties of a class that the reference shows with it."""
+    bases = [base for base in cls.__mro__ if base is cls or base.__name__ not in _BASES.split(", ")]
+    return {
+        name: member
+        for base in reversed(bases)
+        if base.__module__.startswith("maillard.")
+        for name, member in vars(base).items()
+        if not name.startswith("_") and _is_member(member)
+    }
+
+
+def _is_member(value: object) -> bool:
+    """Whether this is a method or a property."""
+    return inspect.isroutine(value) or isinstance(value, property | cached_property)
+
+
+def _public(places: list[str]) -> dict[str, Any]:
     """The public names of these places, each with what it stands for, at the place it is imported from."""
     exported = dir(maillard)
     found: dict[str, Any] = {}
@@ -79,7 +102,7 @@ def _public(places: list[str]) -> list[tuple[str, Any]]:
             thing = getattr(loaded, name)
             at_top = name in exported and getattr(maillard, name) is thing
             found[f"{'maillard' if at_top else place}.{name}"] = thing
-    return list(found.items())
+    return found
 
 
 def _entry(place: str, thing: Any) -> str:

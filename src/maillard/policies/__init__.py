@@ -64,7 +64,11 @@ _CONTEXT = ("sigma2", "reward_range", "horizon")
 
 
 def names() -> list[str]:
-    """Return the names of all policies, including user-defined ones, but not targets such as `arm`."""
+    """Return the names of all policies, including user-defined ones, but not targets such as `arm`.
+
+    >>> names()[:3], "lin-ms" in names()
+    (['adaucb', 'aoucb', 'apt'], True)
+    """
     targets = (FixedArm, FixedDistribution)
     return sorted(name for name, cls in Policy.registry.items() if not issubclass(cls, targets))
 

@@ -100,7 +100,11 @@ _CONTEXTUAL: dict[str, tuple[Callable[..., Linear], set[str]]] = {
 
 
 def names() -> list[str]:
-    """Return the names of all problems that have a spec."""
+    """Return the names of all problems that have a spec.
+
+    >>> names()[:3]
+    ['bernoulli', 'bernoulli-dynamic', 'bernoulli-equal']
+    """
     return sorted([*_FAMILIES, *_CLASSES, *_CONTEXTUAL, Segmented.name])
 
 
@@ -108,6 +112,11 @@ def problem(given: str | Problem) -> Problem:
     """Return a problem from itself or from its spec.
 
     `gaussian-equal:arms=10,variance=1`, `bernoulli:0.1,0.05`.
+
+    >>> problem("gaussian-equal:arms=10,variance=1").arms
+    10
+    >>> problem("bernoulli:0.1,0.05").true_means
+    array([0.1 , 0.05])
     """
     if isinstance(given, Problem):
         return given
