@@ -1,7 +1,7 @@
 """What the examples in docstrings find: an empty folder and, for methods of the client, a service.
 
-`url` is the address of the service. `client` is a client of a new experiment with the arms red and blue and rewards
-from 0 to 1.
+`url` is the address of the service. `client` is a client of a new experiment with the arms red and blue and
+rewards from 0 to 1.
 """
 
 from __future__ import annotations

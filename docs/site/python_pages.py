@@ -15,7 +15,7 @@ from maillard.policies import Policy
 # The packages whose `__all__` is public, and other names, by page. What `maillard` exports is shown so.
 _AREAS = {
     "decisions": ("Decisions", ["maillard.decisions"]),
-    "evaluation": ("Evaluation", ["maillard.evaluation", "maillard.evaluation.settings.Settings"]),
+    "evaluation": ("Evaluation", ["maillard.evaluation"]),
     "policies": (
         "Policies",
         ["maillard.policies", "maillard.tally", "maillard.linear_tally", "maillard.segment_tally"],
@@ -32,6 +32,21 @@ _BASES = (
     "Policy, Sampled, Indexed, Perturbed, LinearPolicy, LinearSampled, Problem, ContextualProblem, "
     "Exception, tuple"
 )
+# Members that other modules of the package use, but that are of no use to its users.
+_INTERNAL = {
+    "Bandit": ["session", "state"],
+    "ContextualProblem": ["reward_distribution", "true_means"],
+    "DecisionLog": [
+        "action_columns", "arms_unordered", "base_state", "changed_files", "check_rows", "column_parts",
+        "configurations", "events_elsewhere", "first_event", "has_windows", "lists_actions", "read_chain",
+        "read_lost_updates", "row_count", "set_column_parts", "set_pruned_part",
+    ],
+    "Features": ["encode_units", "rest_column"],
+    "LinearPolicy": ["models"],
+    "Policy": ["solves_many"],
+    "Reward": ["from_fields", "is_ordered", "settles", "total_with_late", "totals"],
+    "Verification": ["add_problem"],
+}  # fmt: skip
 _INTRODUCTION = """\
 # Python API
 
@@ -42,10 +57,7 @@ Every public name, with its types. Names that `maillard` exports are imported fr
 
 def pages() -> dict[str, str]:
     """The text of each page by its file name."""
-    built_in = sorted(
-        (cls for cls in Policy.registry.values() if cls.__module__.startswith("maillard.policies.")),
-        key=lambda cls: cls.__name__,
-    )
+    built_in = _built_in()
     areas = {
         area: (title, [(place, thing) for place, thing in _public(places).items() if thing not in built_in])
         for area, (title, places) in _AREAS.items()
@@ -72,14 +84,24 @@ def public_objects() -> dict[str, Any]:
 
 def public_members(cls: type) -> dict[str, Any]:
     """The methods and properties of a class that the reference shows with it."""
+    if cls in _built_in() or issubclass(cls, BaseException):
+        return {}
     bases = [base for base in cls.__mro__ if base is cls or base.__name__ not in _BASES.split(", ")]
     return {
         name: member
         for base in reversed(bases)
         if base.__module__.startswith("maillard.")
         for name, member in vars(base).items()
-        if not name.startswith("_") and _is_member(member)
+        if not name.startswith("_") and name not in _INTERNAL.get(cls.__name__, ()) and _is_member(member)
     }
+
+
+def _built_in() -> list[type[Policy]]:
+    """The policies that have a page of their own."""
+    return sorted(
+        (cls for cls in Policy.registry.values() if cls.__module__.startswith("maillard.policies.")),
+        key=lambda cls: cls.__name__,
+    )
 
 
 def _is_member(value: object) -> bool:
@@ -111,7 +133,11 @@ def _entry(place: str, thing: Any) -> str:
         return f".. autoexception:: {place}\n"
     if inspect.isclass(thing):
         # Members of a base class that is public itself are documented there.
-        return f".. autoclass:: {place}\n   :members:\n   :inherited-members: {_BASES}\n"
+        internal = ", ".join(_INTERNAL.get(thing.__name__, ()))
+        return (
+            f".. autoclass:: {place}\n   :members:\n   :inherited-members: {_BASES}\n"
+            f"   :exclude-members: {internal}\n"
+        )
     if callable(thing):
         return f".. autofunction:: {place}\n"
     return f".. autodata:: {place}\n   :no-value:\n"

@@ -60,13 +60,13 @@ __all__ = [
     "problem",
 ]
 
-# The ten problems of the paper's Table 2.
 PAPER = tuple(
     f"{noise}-{gaps}:arms={arms}"
     for noise in ("gaussian", "bernoulli")
     for gaps, counts in (("equal", (2, 10, 100)), ("linear", (10, 100)))
     for arms in counts
 )
+"The specs of the ten problems of the paper's Table 2."
 
 
 def _equal(best: float, others: float, arms: Any) -> list[float]:
@@ -115,6 +115,8 @@ def problem(given: str | Problem) -> Problem:
 
     >>> problem("gaussian-equal:arms=10,variance=1").arms
     10
+    >>> [problem(each).arms for each in PAPER]
+    [2, 10, 100, 10, 100, 2, 10, 100, 10, 100]
     >>> problem("bernoulli:0.1,0.05").true_means
     array([0.1 , 0.05])
     """

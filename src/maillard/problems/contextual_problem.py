@@ -56,6 +56,8 @@ class ContextualProblem(Problem):
     >>> found = problem("linear:arms=3,dim=4")
     >>> found.arms, found.dim, found.model
     (3, 4, 'disjoint')
+    >>> sum(len(block.row) for block in found.contexts(np.random.default_rng(1), horizon=100))
+    100
     """
 
     contextual: ClassVar[bool] = True

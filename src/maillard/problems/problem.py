@@ -46,8 +46,10 @@ class Problem:
 
     >>> from maillard.problems import Bernoulli
     >>> found = Bernoulli([0.1, 0.05, 0.05])
-    >>> found.arms, found.gaps, found.sigma2, found.spec()
-    (3, array([0.  , 0.05, 0.05]), 0.25, Spec(name='bernoulli', values=(0.1, 0.05, 0.05), options={}))
+    >>> found.arms, found.gaps, found.sigma2, found.spec().values
+    (3, array([0.  , 0.05, 0.05]), 0.25, (0.1, 0.05, 0.05))
+    >>> found.reward_distribution().first
+    array([0.1 , 0.05, 0.05])
     """
 
     delay: Delay | None = dataclasses.field(default=None, kw_only=True)

@@ -33,6 +33,12 @@ def running(
     Callers need an API key of the database (`maillard keys create`). With `no_keys`, for tests and
     development, every program on this machine may do everything; the database must have no keys then.
     With `personalizer`, this experiment answers the calls of Azure Personalizer's API.
+
+    >>> from maillard import Client
+    >>> with running("decisions.db", no_keys=True) as url, Client(url, experiment="home") as client:
+    ...     configuration = client.create("home", ["red", "blue"], "ms:sigma2=0.25")
+    ...     print(client.choose(unit="user-17").probabilities)
+    {'red': 0.5, 'blue': 0.5}
     """
     options = {
         "database": str(database), "port": port, "log_level": log_level, "no_keys": no_keys,

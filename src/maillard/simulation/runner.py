@@ -27,7 +27,13 @@ if TYPE_CHECKING:
 
 
 class Interrupted(KeyboardInterrupt):
-    """Raised when Ctrl-C stops a simulation; the message says how many trials were done."""
+    """Raised when Ctrl-C stops a simulation; the message says how many trials were done.
+
+    >>> try:
+    ...     result = simulate("ms", "bernoulli:0.5,0.4", horizon=100, trials=10)
+    ... except Interrupted as interruption:  # Ctrl-C
+    ...     print(interruption)
+    """
 
 
 @overload

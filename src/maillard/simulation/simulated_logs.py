@@ -37,6 +37,11 @@ class Log:
 
     The first `forced` rounds pull every arm once, in order, as in the paper. Those choices have probability 1
     and carry no information about other policies.
+
+    >>> log = simulate_log("ms", "bernoulli:0.5,0.4", horizon=100, seed=1)
+    >>> log.arms.size, log.forced, round(float(log.rewards.mean()), 2)
+    (100, 2, 0.44)
+    >>> log.to_parquet("log.parquet")
     """
 
     arms: NDArray[np.int64]

@@ -62,7 +62,16 @@ class PlanOption:
 
 @dataclass(frozen=True)
 class ExplorationPlan:
-    """Regret and interval width for every floor and booster of the grid."""
+    """Regret and interval width for every floor and booster of the grid.
+
+    >>> from maillard import plan
+    >>> found = plan("bernoulli:0.5,0.3", 500, floors=(0.05, 0.4), decays=(), boosters=(4,), runs=20)
+    >>> [(row.floor, row.regret < 20, row.width < 0.3) for row in found.rows]
+    [(0.05, True, True), (0.4, False, True)]
+    >>> found.choose(width=0.2).policy, found.to_dict()["runs"]
+    ('ms+:floor=0.05,sigma2=0.25', 20)
+    >>> found.figure().savefig("plan.png")
+    """
 
     problem: str
     horizon: int
