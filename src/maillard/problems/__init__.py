@@ -60,6 +60,11 @@ __all__ = [
     "problem",
 ]
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 PAPER = tuple(
     f"{noise}-{gaps}:arms={arms}"
     for noise in ("gaussian", "bernoulli")
