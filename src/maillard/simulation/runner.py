@@ -55,10 +55,24 @@ def simulate(
 
 
 @overload
-def simulate(*arguments: Any, keep: Literal["summary"], **options: Any) -> Summary: ...
+def simulate(
+    policies: str | Policy | Sequence[str | Policy],
+    problem: str | Problem,
+    horizon: int,
+    trials: int = 200,
+    seed: int = 0,
+    threads: int | None = None,
+    executor: Executor | None = None,
+    *,
+    checkpoints: ArrayLike | None = None,
+    engine: str | None = None,
+    device: str = "cpu",
+    keep: Literal["summary"],
+    progress: bool | None = None,
+) -> Summary: ...
 
 
-def simulate(  # type: ignore[misc]  # the second signature accepts any options
+def simulate(
     policies: str | Policy | Sequence[str | Policy],
     problem: str | Problem,
     horizon: int,

@@ -65,15 +65,47 @@ class Log:
 
 @overload
 def simulate_log(
-    policy: str | Policy, problem: str | Problem, horizon: int, seed: int = 0, *, probabilities: str = "all"
+    policy: str | Policy,
+    problem: str | Problem,
+    horizon: int,
+    seed: int = 0,
+    *,
+    runs: None = None,
+    path: None = None,
+    probabilities: str = "all",
+    threads: int | None = None,
 ) -> Log: ...
 
 
 @overload
-def simulate_log(*arguments: Any, runs: int, **options: Any) -> list[Log]: ...
+def simulate_log(
+    policy: str | Policy,
+    problem: str | Problem,
+    horizon: int,
+    seed: int = 0,
+    *,
+    runs: int,
+    path: str | Path | None = None,
+    probabilities: str = "all",
+    threads: int | None = None,
+) -> list[Log]: ...
 
 
-def simulate_log(  # type: ignore[misc]  # the second signature accepts any options
+@overload
+def simulate_log(
+    policy: str | Policy,
+    problem: str | Problem,
+    horizon: int,
+    seed: int = 0,
+    *,
+    runs: int | None = None,
+    path: str | Path,
+    probabilities: str = "all",
+    threads: int | None = None,
+) -> list[Log]: ...
+
+
+def simulate_log(
     policy: str | Policy,
     problem: str | Problem,
     horizon: int,
