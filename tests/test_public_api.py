@@ -47,6 +47,28 @@ def test_a_method_has_a_docstring_and_an_example(place) -> None:
             assert re.search(rf"\b{name}\(", examples), f"no example uses {name}"
 
 
+# `policy` takes the parameters of any policy, and exceptions take the arguments of `Exception`.
+WITH_OPTIONS = {
+    place: thing
+    for place, thing in CALLABLE.items()
+    if place != "maillard.policy" and not (place in CLASSES and issubclass(thing, BaseException))
+}
+
+
+@pytest.mark.parametrize("place", WITH_OPTIONS)
+def test_a_signature_names_every_option(place) -> None:
+    parameters = inspect.signature(WITH_OPTIONS[place]).parameters.values()
+    assert inspect.Parameter.VAR_KEYWORD not in {each.kind for each in parameters}
+
+
+@pytest.mark.parametrize("place", [place for place in WITH_OPTIONS if place not in CLASSES])
+def test_the_docstring_of_a_function_describes_every_option(place) -> None:
+    doc = inspect.getdoc(WITH_OPTIONS[place])
+    for name, parameter in inspect.signature(WITH_OPTIONS[place]).parameters.items():
+        if parameter.default is not inspect.Parameter.empty:
+            assert f"`{name}" in doc or f"{name}=" in doc, f"{name} is not described"
+
+
 @pytest.mark.parametrize("place", [place for place in PUBLIC if place not in CALLABLE])
 def test_a_constant_has_a_docstring_and_an_example(place) -> None:
     module, _, name = place.rpartition(".")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import rlcompleter
 import subprocess
 import sys
@@ -17,7 +16,6 @@ from mypy.modulefinder import BuildSource
 from mypy.options import Options
 
 import maillard
-from docs.site.python_pages import public_objects
 
 SOURCES = Path(__file__).parent.parent / "src"
 PACKAGES = (
@@ -97,18 +95,3 @@ def test_every_listed_name_exists() -> None:
     assert {"Bandit", "evaluate", "simulate", "Client", "MaillardSampling", "policy"} <= set(dir(maillard))
     for name in dir(maillard):
         assert getattr(maillard, name) is not None, name
-
-
-# `policy` takes the parameters of any policy, and exceptions take the arguments of `Exception`.
-WITH_OPTIONS = [
-    place
-    for place, thing in public_objects().items()
-    if callable(thing) and place != "maillard.policy"
-    if not (inspect.isclass(thing) and issubclass(thing, BaseException))
-]
-
-
-@pytest.mark.parametrize("place", WITH_OPTIONS)
-def test_a_signature_names_every_option(place) -> None:
-    parameters = inspect.signature(public_objects()[place]).parameters.values()
-    assert inspect.Parameter.VAR_KEYWORD not in {each.kind for each in parameters}

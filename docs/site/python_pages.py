@@ -34,7 +34,7 @@ _BASES = (
 )
 # Members that other modules of the package use, but that are of no use to its users.
 _INTERNAL = {
-    "Bandit": ["session", "state"],
+    "Bandit": ["session"],
     "ContextualProblem": ["reward_distribution", "true_means"],
     "DecisionLog": [
         "action_columns", "arms_unordered", "base_state", "changed_files", "check_rows", "column_parts",

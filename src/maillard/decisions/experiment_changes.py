@@ -36,7 +36,9 @@ class ExperimentChanges:
     ) -> None:
         """Add an arm. A retired arm becomes active again and keeps its tally.
 
-        If all arms share one model, `features` has the attributes of the arm.
+        If all arms share one model, `features` has the attributes of the arm. With `expected`, the number of
+        the last change that the caller knows (`state.administrative`), this raises Stale if there was a later
+        one.
 
         >>> from maillard import Bandit, Reward
         >>> bandit = Bandit(["red", "blue"], reward=Reward(low=0, high=1))
@@ -59,6 +61,8 @@ class ExperimentChanges:
     def retire_arm(self, arm: str, *, expected: int | None = None) -> None:
         """Stop choosing an arm. It keeps its tally, and rewards of its decisions are still applied.
 
+        `expected` is that of `add_arm`.
+
         >>> from maillard import Bandit, Reward
         >>> bandit = Bandit(["red", "blue", "green"], reward=Reward(low=0, high=1))
         >>> bandit.retire_arm("red")
@@ -79,6 +83,8 @@ class ExperimentChanges:
     def change_policy(self, policy: str | Policy, *, expected: int | None = None) -> None:
         """Use another policy from now on, as a new policy version. The tally stays.
 
+        `expected` is that of `add_arm`.
+
         >>> from maillard import Bandit, Reward
         >>> bandit = Bandit(["red", "blue"], reward=Reward(low=0, high=1))
         >>> bandit.change_policy("ms+:floor=0.05")
@@ -96,6 +102,7 @@ class ExperimentChanges:
         """Use other features from now on, as a new feature version.
 
         If columns are only appended, what was learned stays. Otherwise, a new epoch begins, without rewards.
+        `expected` is that of `add_arm`.
 
         >>> from maillard import Bandit, Reward
         >>> known = {"device": ["phone", "desktop"]}
@@ -124,6 +131,8 @@ class ExperimentChanges:
     def pause(self, *, expected: int | None = None) -> None:
         """Make no decisions until `resume`. Rewards are still accepted.
 
+        `expected` is that of `add_arm`.
+
         >>> from maillard import Bandit, Reward
         >>> bandit = Bandit(["red", "blue"], reward=Reward(low=0, high=1))
         >>> bandit.pause()
@@ -135,6 +144,8 @@ class ExperimentChanges:
 
     def resume(self, *, expected: int | None = None) -> None:
         """Make decisions again after `pause` or `archive`.
+
+        `expected` is that of `add_arm`.
 
         >>> from maillard import Bandit, Reward
         >>> bandit = Bandit(["red", "blue"], reward=Reward(low=0, high=1))
@@ -148,6 +159,8 @@ class ExperimentChanges:
     def archive(self, *, expected: int | None = None) -> None:
         """Make no decisions and accept no changes until `resume`. Rewards are still accepted.
 
+        `expected` is that of `add_arm`.
+
         >>> from maillard import Bandit, Reward
         >>> bandit = Bandit(["red", "blue"], reward=Reward(low=0, high=1))
         >>> bandit.archive()
@@ -159,6 +172,8 @@ class ExperimentChanges:
 
     def reset(self, *, expected: int | None = None) -> None:
         """Begin a new epoch with an empty tally. The log keeps all rows.
+
+        `expected` is that of `add_arm`.
 
         >>> from maillard import Bandit, Reward
         >>> bandit = Bandit(["red", "blue"], reward=Reward(low=0, high=1))

@@ -107,8 +107,10 @@ def prune(
     """Remove the decisions before a time from a log, if they are exported, verified and final.
 
     `before` is an aware datetime, or seconds since 1970; it must be a day ago or more. `exported` is the
-    folder to which the log was exported. `on_rows` is a callback that receives the number of decisions
-    verified so far. docs/how-to/retention.md describes what is removed and what stays.
+    folder to which the log was exported, and `experiment` the name of the experiment, if the log contains
+    several. With `dry_run`, nothing is removed, and the result tells how many decisions would be. `on_rows`
+    is a callback that receives the number of decisions verified so far. docs/how-to/retention.md describes
+    what is removed and what stays.
 
     >>> from datetime import UTC, datetime, timedelta
     >>> from maillard import Bandit, Reward

@@ -117,7 +117,8 @@ def verify(
 ) -> Verification:
     """Recompute every logged probability, and test whether the choices agree with the probabilities.
 
-    `log` is anything that `read_log` opens. Log probabilities may differ by 1e-12 max(1, |log p|), or by the
+    `log` is anything that `read_log` opens, and `experiment` the name of the experiment, if the log contains
+    several. Log probabilities may differ by 1e-12 max(1, |log p|), or by the
     error bound of policies that use quadrature. A log in a store has a hash chain, which is checked too:
     with `anchor`, a hash that was published earlier, the log must extend the log of that time. `checkpoint`
     is a file in which a successful verification saves its result, so that the next one with this file

@@ -91,7 +91,7 @@ def names() -> list[str]:
 
 
 def uses_context(given: str | Policy) -> bool:
-    """Return whether a policy, or that of a spec, depends on features or segments.
+    """Return whether the `given` policy, or that of a spec, depends on features or segments.
 
     >>> uses_context("lin-ms:ridge=2"), uses_context("ms+")
     (True, False)
@@ -104,7 +104,7 @@ def uses_context(given: str | Policy) -> bool:
 
 
 def policy(spec: str | Policy, **parameters: Any) -> Policy:
-    """Create a policy from a spec string; keywords set parameters that the spec does not contain.
+    """Create a policy from a `spec` string; keywords set parameters that it does not contain.
 
     Policies that do not use `sigma2`, `reward_range` or `horizon` ignore these keywords. `floor=` adds a
     floor to any policy, and `floor_decay=` makes the floor decay. There are aliases: `thompson` is

@@ -114,7 +114,7 @@ def names() -> list[str]:
 
 
 def problem(given: str | Problem) -> Problem:
-    """Return a problem from itself or from its spec.
+    """Return the `given` problem, or that of a spec.
 
     `gaussian-equal:arms=10,variance=1`, `bernoulli:0.1,0.05`.
 

@@ -28,7 +28,10 @@ def running(
     no_keys: bool = False,
     personalizer: str | None = None,
 ) -> Iterator[str]:
-    """Run a service on this machine, by default on a free port, until the block ends. Yields its URL.
+    """Run a service on this machine until the block ends. Yields its URL.
+
+    `database` is a path (SQLite) or a postgresql:// URL, and `port` the port, by default a free one.
+    `log_level` is "debug", "info", "warning" or "error".
 
     Callers need an API key of the database (`maillard keys create`). With `no_keys`, for tests and
     development, every program on this machine may do everything; the database must have no keys then.

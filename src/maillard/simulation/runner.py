@@ -87,9 +87,9 @@ def simulate(
     keep: str = "trials",
     progress: bool | None = None,
 ) -> Result | Summary:
-    """Run every policy on the problem, `trials` times for `horizon` rounds, and return regret and pulls.
+    """Run all `policies` on the `problem`, `trials` times for `horizon` rounds; return regret and pulls.
 
-    A trial is determined by its plan, the seed and its number. It does not depend on the number of
+    A trial is determined by its plan, the `seed` and its number. It does not depend on the number of
     threads, on the other policies, or on the machine. Policies given by name get sigma2 from the problem, and
     the horizon if they need one.
 

@@ -116,12 +116,13 @@ def simulate_log(
     probabilities: str = "all",
     threads: int | None = None,
 ) -> Log | list[Log]:
-    """Simulate one run as a log, or several as a list.
+    """Simulate one run of a `policy` on a `problem` as a log, or with `runs` several as a list.
 
     With a `path`, the logs are written to a Parquet file as they finish, and the returned list is empty.
-    `probabilities` is "all" to keep the log probabilities of every arm, or "chosen". Each arm is sampled from
-    exactly the logged distribution, which is `policy.log_probabilities` for the rewards observed so far and,
-    if the problem has contexts, for the context of the round.
+    `threads` is the number of threads for several runs; by default, all cores. `probabilities` is "all" to
+    keep the log probabilities of every arm, or "chosen". Each arm is sampled from exactly the logged
+    distribution, which is `policy.log_probabilities` for the rewards observed so far and, if the problem has
+    contexts, for the context of the round.
 
     >>> log = simulate_log("ms", "bernoulli:0.5,0.4", horizon=100, seed=1)
     >>> log.log_probabilities.shape, bool((log.log_probability <= 0).all())

@@ -63,9 +63,10 @@ def real(
 ) -> Any:
     """Declare a finite number within bounds. Without a default it is required.
 
-    `hint` is appended to the error message. `optional` allows None, for a parameter that another one may make
-    meaningless. `min_magnitude` rejects values that are too close to 0 to compute with. `word` is allowed in
-    place of a number.
+    `meaning` describes it in help texts and pages. It must be greater than `above`, or not less than
+    `at_least`, and not greater than `at_most`. `hint` is appended to the error message. `optional` allows
+    None, for a parameter that another one may make meaningless. `min_magnitude` rejects values that are too
+    close to 0 to compute with. `word` is allowed in place of a number.
 
     >>> from maillard import Indexed
     >>> class Hopeful(Indexed):
@@ -97,7 +98,9 @@ def real(
 
 
 def whole(meaning: str, *, default: int | None = None, at_least: int) -> Any:
-    """Declare an integer up to 2**53. None means that it is not known yet.
+    """Declare an integer from `at_least` to 2**53. None means that it is not known yet.
+
+    `meaning` describes it in help texts and pages.
 
     >>> from maillard import Indexed
     >>> class Patient(Indexed):
@@ -120,7 +123,7 @@ def whole(meaning: str, *, default: int | None = None, at_least: int) -> Any:
 
 
 def flag(meaning: str, *, default: bool) -> Any:
-    """Declare a boolean.
+    """Declare a boolean. `meaning` describes it in help texts and pages.
 
     >>> from maillard import Indexed
     >>> class Careful(Indexed):
@@ -138,7 +141,7 @@ def flag(meaning: str, *, default: bool) -> Any:
 
 
 def choice(meaning: str, options: Sequence[str], *, default: str) -> Any:
-    """Declare a choice from a fixed list of words.
+    """Declare a choice among the words `options`. `meaning` describes it in help texts and pages.
 
     >>> from maillard import Sampled
     >>> class Scheduled(Sampled):

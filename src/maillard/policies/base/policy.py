@@ -388,7 +388,7 @@ def resolve_alias(name: str, reward_range: object = None) -> str:
 
 
 def policy_class(name: str) -> type[Policy]:
-    """Return the policy class with this name or alias.
+    """Return the policy class with this `name`, or alias.
 
     >>> policy_class("ms+").__name__, policy_class("softmax").__name__
     ('MaillardSamplingPlus', 'Boltzmann')
