@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 from functools import cached_property
@@ -30,11 +31,12 @@ _AREAS = {
 # Base classes whose members are documented once, with the base class.
 _BASES = (
     "Policy, Sampled, Indexed, Perturbed, LinearPolicy, LinearSampled, Problem, ContextualProblem, "
-    "Exception, tuple"
+    "Exception, Mapping, tuple"
 )
 # Members that other modules of the package use, but that are of no use to its users.
 _INTERNAL = {
     "Bandit": ["session"],
+    "Comparison": ["json_fields"],
     "ContextualProblem": ["reward_distribution", "true_means"],
     "DecisionLog": [
         "action_columns", "arms_unordered", "base_state", "changed_files", "check_rows", "column_parts",
@@ -44,8 +46,10 @@ _INTERNAL = {
     "Features": ["encode_units", "rest_column"],
     "LinearPolicy": ["models"],
     "Policy": ["solves_many"],
+    "Report": ["json_fields"],
     "Reward": ["from_fields", "is_ordered", "settles", "total_with_late", "totals"],
     "Verification": ["add_problem"],
+    "WithFloor": ["solves_many"],
 }  # fmt: skip
 _INTRODUCTION = """\
 # Python API
@@ -150,7 +154,7 @@ def _policy(cls: type[Policy]) -> str:
         each["name"] if each["default"] is None else f"{each['name']}={each['default']!r}"
         for each in facts["parameters"]
     ]
-    signature = f"(*, {', '.join(parameters)})" if parameters else "()"
+    signature = f"(*, {', '.join(parameters)})" if parameters else f"({', '.join(_fields(cls))})"
     lines = [
         f"Spec ``{facts['name']}``, formula ``{facts['formula']}``, "
         f"probabilities: {_inline(facts['probabilities'])}.",
@@ -159,6 +163,11 @@ def _policy(cls: type[Policy]) -> str:
     ]
     body = "\n".join(f"   {line}".rstrip() for line in lines)
     return f".. autoclass:: maillard.{cls.__name__}{signature}\n\n{body}\n"
+
+
+def _fields(cls: type[Policy]) -> list[str]:
+    """The names of the fields of a policy that are no parameters: targets have some."""
+    return [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]  # every policy is one
 
 
 def _inline(text: str) -> str:
