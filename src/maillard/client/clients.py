@@ -92,7 +92,7 @@ class Client(BaseClient[_Connections]):
     Examples of the methods use a `client` whose experiment has the arms red and blue and rewards from 0 to 1.
 
     >>> from maillard import Reward
-    >>> with Client(url, experiment="home") as client:  # `url` as in http://127.0.0.1:8000
+    >>> with Client(url, experiment="home") as client:  # at http://127.0.0.1:8000
     ...     configuration = client.create("home", ["red", "blue"], reward=Reward(low=0, high=1))
     ...     decision = client.choose(unit="user-17")
     ...     print(decision.probabilities, client.reward(decision, 1.0))
@@ -139,7 +139,7 @@ class Client(BaseClient[_Connections]):
         """Close the connections, unless they belong to another client.
 
         >>> other = client.bandit("prices")
-        >>> other.close()  # keeps the connections, which belong to `client`
+        >>> other.close()  # the connections belong to the first client
         >>> client.close()
         """
         if not self._shares_connections:

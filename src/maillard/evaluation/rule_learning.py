@@ -51,6 +51,7 @@ _MIN_ELIGIBLE = 0.9  # of the decisions, in which an arm of a rule must have bee
 class LearnedRule:
     """A rule, and its value on decisions that were not used to learn it.
 
+    >>> import numpy as np
     >>> rng = np.random.default_rng(1)
     >>> device, arm = rng.choice(["phone", "desktop"], 600), rng.choice(["red", "blue"], 600)
     >>> log = {"arm": arm, "probability": np.full(600, 0.5), "device": device}
@@ -140,6 +141,7 @@ def learn_rule(
     - `confidence`: the probability, between 0 and 1, with which an interval contains the true value.
     - `estimators`: names of estimators for the report, as for `evaluate`.
 
+    >>> import numpy as np
     >>> rng = np.random.default_rng(1)
     >>> device, arm = rng.choice(["phone", "desktop"], 600), rng.choice(["red", "blue"], 600)
     >>> reward = np.where(device == "phone", arm == "red", arm == "blue")

@@ -37,6 +37,7 @@ Result = TypeVar("Result", bound=Estimates)
 class Segments(Mapping[Segment, Result], Generic[Result]):
     """The result for each segment, the largest first, and for the whole log.
 
+    >>> import numpy as np
     >>> from maillard import evaluate
     >>> rng = np.random.default_rng(1)
     >>> arm, device = rng.choice(["red", "blue"], 600), rng.choice(["phone", "desktop"], 600)

@@ -24,6 +24,7 @@ class ContextBlock(NamedTuple):
 
     Tables are separate from the numbers of their rows in each round, so that rounds can share rows.
 
+    >>> import numpy as np
     >>> from maillard.problems import problem
     >>> found = problem("linear:arms=3,dim=4")
     >>> (block,) = found.contexts(np.random.default_rng(1), horizon=10)
@@ -52,6 +53,7 @@ class ContextualProblem(Problem):
     A subclass defines `contexts` and the fields or properties `arms`, `dim` and `model`. With a disjoint
     model a context has one feature row; with a shared model it has one for each arm.
 
+    >>> import numpy as np
     >>> from maillard.problems import problem
     >>> found = problem("linear:arms=3,dim=4")
     >>> found.arms, found.dim, found.model

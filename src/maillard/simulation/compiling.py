@@ -52,6 +52,7 @@ NUMBERS, PLACES, TABLE = types.Array(_F8, 1, "C"), types.Array(types.int64, 1, "
 class SlowFormula(UserWarning):
     """Warns that numba could not compile a formula, which therefore runs as Python.
 
+    >>> import warnings
     >>> from maillard import simulate
     >>> with warnings.catch_warnings():
     ...     warnings.simplefilter("error", SlowFormula)  # a slow formula stops the program

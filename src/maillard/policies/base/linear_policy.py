@@ -31,7 +31,7 @@ class LinearPolicy(Policy):
     they share a model. With `V = ridge I + G`, the estimates are `theta = V^-1 (b - centre Sx)` and
     `mu_a = centre + x_a' theta`, and `s_a^2 = x_a' V^-1 x_a` measures their uncertainty.
 
-    >>> from maillard import policy
+    >>> from maillard import LinearTally, policy
     >>> tally = LinearTally.empty(features=2, arms=2)
     >>> tally.add([1, 0.5], 1.0, arm=1)
     >>> made = policy("lin-ms", reward_range=(0, 1))
@@ -136,6 +136,7 @@ class LinearSampled(LinearPolicy):
 
     Formulas are pure and elementwise. They take the numbers of one arm, or arrays with one number per arm.
 
+    >>> from maillard import LinearTally
     >>> class Simple(LinearSampled):
     ...     def leader(self, s2, t): return 1.0
     ...     def rival(self, gap, s2, t): return -(gap**2) / s2
@@ -202,6 +203,8 @@ class LinearIndexed(LinearPolicy):
 
     A subclass defines `index`. Indices closer than `tie_tolerance` count as equal.
 
+    >>> import numpy as np
+    >>> from maillard import LinearTally
     >>> class Hopeful(LinearIndexed):
     ...     def index(self, mu, s2, gap, t): return mu + 2 * np.sqrt(s2)
     >>> tally = LinearTally.empty(features=1, arms=2)

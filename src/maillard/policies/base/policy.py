@@ -40,7 +40,7 @@ _ROUNDING = 64 * np.finfo(np.float64).eps
 class Distribution:
     """The log probability of every arm, and a bound on the error of each.
 
-    >>> from maillard import policy
+    >>> from maillard import Tally, policy
     >>> found = policy("ts", sigma2=0.25).distribution(Tally(pulls=[10, 10], sums=[6, 4]))
     >>> found.log_probabilities.round(3), bool(found.error.max() < 1e-6)
     (array([-0.205, -1.684]), True)
@@ -61,7 +61,7 @@ class Policy:
     Every subclass automatically becomes a frozen dataclass with keyword-only fields. A subclass with a `name`
     is registered under this name and can be used wherever a policy name is accepted.
 
-    >>> from maillard import policy
+    >>> from maillard import Tally, policy
     >>> made, tally = policy("ms+:booster=8", sigma2=0.25), Tally(pulls=[10, 10], sums=[6, 4])
     >>> made.probabilities(tally).round(3), made.log_probabilities(tally).round(3)
     (array([0.947, 0.053]), array([-0.055, -2.932]))
