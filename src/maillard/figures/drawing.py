@@ -24,7 +24,7 @@ styled = mpl.rc_context(RC)  # decorates functions that draw in the common style
 
 
 class NotebookFigure(Figure):
-    """A figure that a notebook shows as a picture. It is not registered with pyplot, whose figures stay open."""
+    """A figure that a notebook shows as a picture. pyplot does not know it."""
 
     @styled
     def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
