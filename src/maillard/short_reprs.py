@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 LINES, COLUMNS = 24, 110
@@ -51,10 +52,11 @@ def listed(texts: Sequence[str], length: int, *, what: str = "") -> str:
     >>> listed(["1", "2", "3"], 20), listed([str(each) for each in range(1000)], 24, what="arms")
     ('1, 2, 3', '0, 1, 2, ... 1,000 arms')
     """
+    size = texts.size if isinstance(texts, Listing) else len(texts)
     shown = ", ".join(texts[: length // 2 + 1])
-    if len(shown) <= length and len(texts) <= length // 2 + 1:
+    if len(shown) <= length and size <= len(texts) <= length // 2 + 1:
         return shown
-    ending = f"... {len(texts):,}" + (f" {what}" if what else " in all")
+    ending = f"... {size:,}" + (f" {what}" if what else " in all")
     shown, used = "", len(ending)
     for text in texts:
         used += len(text) + 2
@@ -72,37 +74,37 @@ def short_value(value: Any, length: int = COLUMNS, *, what: str = "") -> str:
     """
     if isinstance(getattr(value, "shape", None), tuple) and hasattr(value, "tolist"):
         return _short_array(value, length, what)  # without importing NumPy
+    if isinstance(value, Listing):
+        return f"[{listed(value, length - 2, what=what)}]"
     if isinstance(value, Mapping):
-        pairs = [f"{key!r}: {short_value(each, length // 2)}" for key, each in value.items()]
-        return f"{{{listed(pairs, length - 2, what=what)}}}"
+        some = islice(value.items(), length)
+        pairs = [f"{short_value(key, length // 3)}: {short_value(each, length // 2)}" for key, each in some]
+        return f"{{{listed(Listing(pairs, len(value)), length - 2, what=what)}}}"
     if type(value) in (list, tuple):
         opening, closing = "[]" if isinstance(value, list) else ("(", ",)" if len(value) == 1 else ")")
-        texts = _Lazy([short_value(each, length // 2) for each in value[:length]], len(value))
+        texts = Listing([short_value(each, length // 2) for each in value[:length]], len(value))
         return f"{opening}{listed(texts, length - 3, what=what)}{closing}"
     if isinstance(value, str):
         return repr(value) if len(repr(value)) <= length else repr(cut(value, max(length - 2, 3)))
-    if callable(value) and hasattr(value, "__qualname__"):  # the repr of a function has its address
-        return cut(f"<function {value.__qualname__}>", length)
-    return cut(" ".join(repr(value).split()), length)
+    # The repr of a function has its address.
+    is_function = callable(value) and hasattr(value, "__qualname__")
+    return cut(f"<{value.__qualname__}>" if is_function else " ".join(repr(value).split()), length)
 
 
 def _short_array(array: Any, length: int, what: str) -> str:
     if len(array.shape) == 1:
-        texts = _Lazy(map(repr, array[:length].tolist()), len(array))
+        texts = Listing(map(repr, array[:length].tolist()), len(array))
         return f"[{listed(texts, length - 2, what=what)}]"
     size = " x ".join(f"{each:,}" for each in array.shape)
     return f"<{size} array of {array.dtype}>" if array.shape else repr(array.tolist())
 
 
-class _Lazy(list[str]):
-    """The first texts of a longer list, whose length is that of the whole list."""
+class Listing(list[str]):
+    """The representations of the first elements of a list, and how many there are in all."""
 
     def __init__(self, texts: Iterable[str], size: int) -> None:
         super().__init__(texts)
-        self._size = size
-
-    def __len__(self) -> int:
-        return self._size
+        self.size = size
 
 
 def fields_repr(name: str, fields: Iterable[tuple[str, Any]], *, what: str = "") -> str:

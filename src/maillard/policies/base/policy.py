@@ -16,7 +16,9 @@ from maillard.errors import InvalidValue, UnknownName
 from maillard.linear_tally import LinearTally
 from maillard.policies.base.guarantees import Guarantees
 from maillard.policies.base.parameters import Parameter, choice, describe_all, flag, real, whole
+from maillard.policies.base.policy_display import PolicyDisplay
 from maillard.segment_tally import SegmentTally
+from maillard.short_reprs import fields_repr
 from maillard.tally import Tally
 
 AnyTally = Tally | LinearTally | SegmentTally
@@ -48,7 +50,7 @@ class Distribution:
     frozen_default=True,
     field_specifiers=(real, whole, flag, choice, dataclasses.field),
 )
-class Policy:
+class Policy(PolicyDisplay):
     """Base class of all policies: its fields are parameters and its methods are pure formulas.
 
     Every subclass automatically becomes a frozen dataclass with keyword-only fields. A subclass with a `name`
@@ -57,6 +59,7 @@ class Policy:
 
     name: ClassVar[str]
     formula: ClassVar[str] = ""
+    latex: ClassVar[str] = ""  # the same formula, for notebooks
     reference: ClassVar[str] = ""
     guarantees: ClassVar[Guarantees] = Guarantees(source="not stated")
     probability_kind: ClassVar[ProbabilityKind]
@@ -132,8 +135,7 @@ class Policy:
         return hash((type(self), *self._values().values()))
 
     def __repr__(self) -> str:
-        values = ", ".join(f"{name}={value!r}" for name, value in self._values().items())
-        return f"{type(self).__name__}({values})"
+        return fields_repr(type(self).__name__, self._values().items())
 
     def __str__(self) -> str:
         return specs.write(self.spec())
