@@ -18,7 +18,7 @@ from maillard.policies.base.guarantees import Guarantees
 from maillard.policies.base.parameters import Parameter, choice, describe_all, flag, real, whole
 from maillard.policies.base.policy_display import PolicyDisplay
 from maillard.segment_tally import SegmentTally
-from maillard.short_reprs import fields_repr
+from maillard.short_reprs import dataclass_repr, fields_repr
 from maillard.tally import Tally
 
 AnyTally = Tally | LinearTally | SegmentTally
@@ -43,6 +43,7 @@ class Distribution:
 
     log_probabilities: Floats
     error: Floats
+    __repr__ = dataclass_repr
 
 
 @dataclass_transform(

@@ -162,13 +162,13 @@ def _draw_curves(policy: Any) -> Figure:
 
 
 def _range_of(policy: Any) -> tuple[float, float]:
-    """The means that a curve covers: the range of rewards, or two standard deviations on each side."""
+    """The means that a curve covers: the range of rewards, or one standard deviation on each side."""
     inner = getattr(policy, "policy", policy)
     if policy.uses_context and getattr(inner, "reward_range", None) is not None:
         low, high = inner.reward_range
         return float(low), float(high)
     low, high = policy.support
-    spread = 2.0 * math.sqrt(getattr(inner, "sigma2", None) or 0.25)
+    spread = math.sqrt(getattr(inner, "sigma2", None) or 0.25)
     if high < math.inf:
         return low, high
     return (low, low + 2 * spread) if low > -math.inf else (-spread, spread)
