@@ -15,8 +15,8 @@ def needs_extra(extra: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        problem = f"{error.name} is not installed"
-        raise MaillardError(f"{problem}: pip install 'maillard[{extra}]'") from None
+        package = str(error.name).partition(".")[0]  # of a client alone, it is maillard itself
+        raise MaillardError(f"{package} is not installed: pip install 'maillard[{extra}]'") from None
 
 
 @needs_extra("notebook")

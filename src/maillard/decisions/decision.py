@@ -82,6 +82,10 @@ class Decision(NamedTuple):
         names = ("id", "experiment", "unit", "arm", "probability", "probabilities", "state")
         return fields_repr("Decision", [(name, getattr(self, name)) for name in names], what="arms")
 
+    def __dir__(self) -> list[str]:
+        # Without the methods of a tuple. `super()` is not available in a named tuple.
+        return [name for name in object.__dir__(self) if name not in ("count", "index")]
+
     def _repr_html_(self) -> str:
         likely = sorted(self.probabilities.items(), key=lambda pair: (pair[0] != self.arm, -pair[1]))[
             :_LISTED

@@ -25,6 +25,9 @@ class VerificationDisplay:
         lines = [*_facts(self), *(f"problem: {each}" for each in _problems(self))]
         return fit_screen("\n".join([title, *(f"  {line}" for line in lines)]))
 
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name != "add_problem"]
+
     def _repr_html_(self: Any) -> str:
         rows = [(row["arm"], row["chosen"], f"{row['expected']:,.1f}", row["z"]) for row in _rows(self)]
         marked = [place for place, row in enumerate(rows) if abs(row[3]) > self.limit]

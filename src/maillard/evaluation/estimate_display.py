@@ -25,6 +25,9 @@ class EstimatesDisplay:
     def __repr__(self) -> str:
         return fit_screen(str(self))
 
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name != "json_fields"]
+
     def _repr_html_(self: Any) -> str:
         return estimates_html(self)
 

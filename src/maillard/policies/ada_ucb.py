@@ -22,7 +22,7 @@ class AdaUCB(KnownHorizon, ScaledWidth, SubGaussianRewards, Pooled):
         "mean + √(2 σ² L(T/H) / N), H = Σ_b min(N, √(N N_b)), L(y) = ln((y + e) √ln(y + e))"
     )
     latex: ClassVar[str] = (
-        r"\arg\max_a \; \hat\mu_a + \sqrt{\frac{2 \sigma^2 L(T / H_a)}{N_a}}, \quad "
+        r"\argmax_a \; \hat\mu_a + \sqrt{\frac{2 \sigma^2 L(T / H_a)}{N_a}}, \quad "
         r"H_a = \sum_b \min\left(N_a, \sqrt{N_a N_b}\right), \quad "
         r"L(y) = \ln\left((y + e) \sqrt{\ln(y + e)}\right)"
     )

@@ -20,7 +20,7 @@ class LinearRandomizedUCB(LinearNoise):
     name: ClassVar[str] = "lin-rand-ucb"
     formula: ClassVar[str] = "argmax of mu + Z width σ s, one Z = abs(N(0, 1)) for all arms"
     latex: ClassVar[str] = (
-        r"\arg\max_a \; \mu_a + |Z| \, \mathrm{width} \, \sigma s_a, \quad "
+        r"\argmax_a \; \mu_a + |Z| \, \mathrm{width} \, \sigma s_a, \quad "
         r"Z \sim \mathcal{N}(0, 1) \text{ for all arms}"
     )
     reference: ClassVar[str] = "Vaswani, Mehrabian, Durand and Kveton 2020"

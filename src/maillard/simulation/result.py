@@ -105,6 +105,12 @@ class Outcome:
     def _sizes(self) -> str:
         return f"{self.trials:,} trials of {int(self.rounds[-1]):,} rounds"
 
+    def __dir__(self) -> list[str]:
+        # A problem has regret or loss, and the attributes of the other raise an error.
+        other = {"regret": "loss", "loss": "regret"}[self.measure]
+        hidden = {other, f"final_{other}", f"mean_{other}"}
+        return [name for name in super().__dir__() if name not in hidden]
+
     def __repr__(self) -> str:
         """The final mean of each policy with its standard error, and the distribution over trials."""
         head = ("policy", "mean ± standard error", "median", "95%", "max")

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _PULLS, _POINTS = (16, 64, 256), 16  # pulls of either arm, and intervals between the means, of a curve
+# What only the authors of policies need. Tab completion leaves it out.
+_DECLARATIONS = {
+    "compares_means", "derived", "engine_shape", "has_memory", "latex", "monotone", "registry", "solves_many",
+    "uses_best", "uses_leaders", "uses_round", "uses_uncertainty",
+}  # fmt: skip
 _SYMBOLS = (
     "Of arm a: N pulls, S sum of rewards, μ̂ = S / N, d its gap to the best mean. t: the round, K: the "
     "number of arms, T: the horizon, a leader: an arm with the best mean"
@@ -30,6 +35,9 @@ _LINEAR_SYMBOLS = (
 
 class PolicyDisplay:
     """The methods of `Policy` for notebooks."""
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in _DECLARATIONS]
 
     def to_frame(self: Any) -> Any:
         """Return the parameters as a pandas data frame with a row for each.
@@ -121,8 +129,7 @@ def _facts(policy: Any) -> list[tuple[str, str]]:
 
     low, high = policy.support
     ends = [f"from {low:g}" if low > -math.inf else "", f"to {high:g}" if high < math.inf else ""]
-    cls = type(policy)
-    cells = dict(zip(columns_of(cls), table_row(cls), strict=True)) if cls.formula else {}
+    cells = dict(zip(columns_of(policy), table_row(policy), strict=True))
     elsewhere = ("policy", "rule", "source", "probabilities")
     kept = [(name, text) for name, text in cells.items() if name not in elsewhere]
     return [
@@ -131,7 +138,7 @@ def _facts(policy: Any) -> list[tuple[str, str]]:
         *kept,
         ("note", policy.guarantees.note),
         ("source of the guarantees", policy.guarantees.source),
-        ("reference", cls.reference),
+        ("reference", policy.reference),
     ]
 
 
