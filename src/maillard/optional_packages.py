@@ -37,6 +37,8 @@ def mathml(latex: str) -> str:
     except ModuleNotFoundError:
         return ""
     try:
-        return str(convert(latex))
+        # Browsers ignore `columnalign`. Full-size fractions are easier to read.
+        made = str(convert(latex)).replace("<mtd", '<mtd style="text-align:left"')
+        return made.replace("<math ", '<math displaystyle="true" ', 1)
     except Exception:  # noqa: BLE001  # a formula of the user; the plain text is shown instead
         return ""

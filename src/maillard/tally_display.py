@@ -81,9 +81,9 @@ class TallyDisplay:
     def _repr_html_(self) -> str:
         columns = self._columns()
         *names, pulls, sums, means = columns.values()
-        total = sum(pulls)
+        total, most = sum(pulls), max(pulls, default=0)
         rows = [
-            [*labels, count, notebook_html.bar(count / max(total, 1)), part, None if not count else mean]
+            [*labels, count, notebook_html.bar(count / max(most, 1)), part, None if not count else mean]
             for *labels, count, part, mean in zip(*names, pulls, sums, means, strict=True)
         ]
         *heads, _, _, _ = columns

@@ -29,8 +29,11 @@ class VerificationDisplay:
         return [name for name in super().__dir__() if name != "add_problem"]
 
     def _repr_html_(self: Any) -> str:
-        rows = [(row["arm"], row["chosen"], f"{row['expected']:,.1f}", row["z"]) for row in _rows(self)]
-        marked = [place for place, row in enumerate(rows) if abs(row[3]) > self.limit]
+        scores = _rows(self)
+        rows = [
+            (row["arm"], row["chosen"], f"{row['expected']:,.1f}", _score_text(row["z"])) for row in scores
+        ]
+        marked = [place for place, row in enumerate(scores) if not row["consistent"]]
         caption = f"Do the choices agree with their probabilities? A correct log has |z| < {self.limit:.2f}"
         listed = rows[:_LISTED]
         return notebook_html.fragment(
@@ -72,7 +75,7 @@ class VerificationDisplay:
             label="z: chosen minus expected, in standard deviations",
             title=f"Audit of the choices: {self.verdict}",
             reference=0.0,
-            note="line: where z of a correct log is" + (f"; {left:,} more arms" if left else ""),
+            note="line: the range of z in a correct log" + (f"; {left:,} more arms" if left else ""),
         )
 
     def to_frame(self: Any) -> Any:
@@ -129,6 +132,10 @@ def _facts(found: Any) -> list[str]:
     if found.simulated_clock:
         facts.append("times come from a clock that the caller provided")
     return facts
+
+
+def _score_text(z: float) -> str:
+    return "–" if math.isnan(z) else f"{z:.2f}"
 
 
 def _problems(found: Any) -> list[str]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from maillard.evaluation.evaluation_report import Estimate, Estimates
 
-_HEADS = ("estimator", "value", "lower", "upper", "standard error", "level", "interval")
+_HEADS: tuple[str, ...] = ("estimator", "value", "lower", "upper", "standard error", "level", "interval")
 
 
 class EstimatesDisplay:
@@ -48,7 +48,7 @@ class EstimatesDisplay:
             raise InvalidValue("kind", kind, " or ".join(kinds))
         if kind == "weights":
             return estimate_figures.draw_weights(self.diagnostics)
-        return estimate_figures.draw_estimates(self)
+        return estimate_figures.draw_estimates(self, title=self.target)
 
     def to_frame(self: Any) -> Any:
         """Return a pandas data frame with a row for each estimator, also for those that were refused.
@@ -113,7 +113,7 @@ def estimates_html(result: Any) -> str:
     """A report or a comparison as HTML: the table of the estimates, then what a reader must know."""
     from maillard.evaluation.evaluation_report import grouped
 
-    rows, best = estimate_rows(result), result.best
+    heads, rows, best = _HEADS, estimate_rows(result), result.best
     marked = [place for place, row in enumerate(rows) if best is not None and row[0] == best.name]
     shown = [(f"★ {row[0]}" if place in marked else row[0], *row[1:]) for place, row in enumerate(rows)]
     problems = [
@@ -122,11 +122,14 @@ def estimates_html(result: Any) -> str:
         for names, text in grouped((each.name, getattr(each, field) or "") for each in result.values())
     ]
     assumptions = grouped((each.name, each.assumes) for each in result.values())
+    if all(row[5] == "–" for row in shown):  # no estimator has a level
+        heads = (*_HEADS[:5], *_HEADS[6:])
+        shown = [(*row[:5], *row[6:]) for row in shown]
     value = "Mean reward of a decision" if hasattr(result, "diagnostics") else "Difference in mean reward"
     caption = f"{value}, {100 * result.confidence:.4g}% intervals"
     return notebook_html.fragment(
         result.target,
-        notebook_html.table(_HEADS, shown, marked=marked, caption=caption) if shown else "",
+        notebook_html.table(heads, shown, marked=marked, caption=caption) if shown else "",
         notebook_html.items([f"★ {result.why_best}" if best is not None else result.why_best]),
         notebook_html.items([note.strip() for note in result.notes]),
         notebook_html.items(problems, title="Estimators without a usable answer:"),

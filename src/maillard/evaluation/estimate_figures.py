@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+def level_text(confidence: float) -> str:
+    """The confidence of an interval as a percentage."""
+    return f"{100 * confidence:.4g}%"
+
+
 def ends_of(result: Estimates) -> Floats:
     """The value and both ends of each estimate; NaN if there is none."""
     return _ends(list(result.values()))
@@ -26,13 +31,18 @@ def _ends(estimates: Sequence[Estimate | None]) -> Floats:
     return np.array(rows, np.float64)
 
 
-def draw_estimates(result: Estimates, span: tuple[float, float] | None = None) -> Figure:
+def draw_estimates(
+    result: Estimates, span: tuple[float, float] | None = None, title: str = "Estimates"
+) -> Figure:
     """A figure of the estimates with their intervals; the axis includes `span`."""
     if not result.answered:
         raise CannotAnswer("no estimator gave an estimate, so there is nothing to draw")
     named = [(name, each) for name, each in result.items()]
     return draw_intervals(
-        named, is_difference=not isinstance(result, Report), confidence=result.confidence, span=span
+        named,
+        is_difference=not isinstance(result, Report),
+        title=f"{title} with {level_text(result.confidence)} intervals",
+        span=span,
     )
 
 
@@ -40,8 +50,7 @@ def draw_intervals(
     named: Sequence[tuple[str, Estimate | None]],
     *,
     is_difference: bool,
-    confidence: float,
-    title: str = "Estimates",
+    title: str,
     span: tuple[float, float] | None = None,
 ) -> Figure:
     """A figure of estimates with names; None is one that was refused."""
@@ -57,7 +66,7 @@ def draw_intervals(
         [name for name, _ in named],
         *_ends(estimates).T,
         label="difference in mean reward" if is_difference else "mean reward of a decision",
-        title=f"{title} with {100 * confidence:.4g}% intervals",
+        title=title,
         style_indices=sequences,
         hollow=hollow,
         reference=0.0 if is_difference else None,

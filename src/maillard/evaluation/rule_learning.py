@@ -36,7 +36,7 @@ from maillard.evaluation.evaluation_report import Report
 from maillard.evaluation.linear_rules import LinearRule, best_linear, declared_features
 from maillard.evaluation.reward_models import with_predictions
 from maillard.evaluation.rules import Rule
-from maillard.evaluation.segments import shown_estimate, split_log, summary
+from maillard.evaluation.segments import SHOWN_HEADS, shown_cells, shown_estimate, split_log, summary
 from maillard.evaluation.settings import Options, Settings, with_options
 from maillard.evaluation.tree_search import best_tree, candidate_conditions, holds_in
 from maillard.evaluation.unit_hashes import unit_hashes
@@ -93,17 +93,18 @@ class LearnedRule:
     def _repr_html_(self) -> str:
         first, second = self.rows
         minus = f"minus arm:{self.best_arm}"
-        gain = "the same as the best arm" if self.comparison is None else summary(self.comparison)
         facts = [
             ("rule", notebook_html.code(self.rule)),
             ("learned on", f"{first:,} decisions"),
             ("evaluated on", f"{second:,} others ({self.split})"),
-            ("value", summary(self.report)),
-            (minus, gain),
         ]
+        values = [("the rule", *shown_cells(self.report))]
+        if self.comparison is not None:
+            values.append((minus, *shown_cells(self.comparison)))
         return notebook_html.fragment(
             self.description,
             notebook_html.table([], facts),
+            notebook_html.table(["on the second part", *SHOWN_HEADS], values),
             notebook_html.details("The rule on the second part of the log", self.report._repr_html_()),
             "" if self.comparison is None else notebook_html.details(minus, self.comparison._repr_html_()),
             facts="learned rule",
@@ -121,12 +122,13 @@ class LearnedRule:
         >>> learned.plot()  # doctest: +ELLIPSIS
         <...Figure size ...>
         """
-        from maillard.evaluation.estimate_figures import draw_intervals
+        from maillard.evaluation.estimate_figures import draw_intervals, level_text
 
         named = [("the rule", shown_estimate(self.report))]
         if self.comparison is not None:
             named.append((f"arm:{self.best_arm}", shown_estimate(self.comparison.second)))
-        return draw_intervals(named, is_difference=False, confidence=self.report.confidence, title="Values")
+        title = f"Mean reward with {level_text(self.report.confidence)} intervals"
+        return draw_intervals(named, is_difference=False, title=title)
 
     def to_frame(self) -> Any:
         """Return a pandas data frame: the estimates of the rule, and of its difference from the best arm.

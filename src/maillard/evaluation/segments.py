@@ -88,27 +88,18 @@ class Segments(Mapping[Segment, Result], Generic[Result]):
             lines.append(f"  {name}  {size} rows  {summary(each)}")
         return lines
 
-    def _shown(self) -> list[tuple[str, int | None, Result]]:
+    def _shown(self) -> list[tuple[str, int, Result]]:
         """Name, size and result of the segments that a figure and a table have, then of the whole log."""
         largest = list(self.results.items())[:_DRAWN]
         return [
             *((segment_text(name), self.sizes[name], each) for name, each in largest),
-            (WHOLE, None, self.whole),
+            (WHOLE, sum(self.sizes.values()), self.whole),
         ]
 
     def _repr_html_(self) -> str:
         first: Any = next(iter(self.results.values()))
-        rows = []
-        for name, size, each in self._shown():
-            best = shown_estimate(each)
-            if best is None:
-                rows.append([name, size, None, None, None, "refused", summary(each)])
-                continue
-            digits = decimals_of([best])
-            numbers = (f"{value:,.{digits}f}" for value in (best.value, best.lower, best.upper))
-            note = best.caveat if each.best is None else ""
-            rows.append([name, size, *numbers, best.name, note])
-        head = [", ".join(self.by), "decisions", "value", "lower", "upper", "estimator", "but"]
+        rows = [[name, size, *shown_cells(each)] for name, size, each in self._shown()]
+        head = [", ".join(self.by), "decisions", *SHOWN_HEADS]
         return notebook_html.fragment(
             f"{first.target} by {', '.join(self.by)}",
             notebook_html.table(head, rows, marked=[len(rows) - 1], caption=self.validity),
@@ -130,13 +121,14 @@ class Segments(Mapping[Segment, Result], Generic[Result]):
         <...Figure size ...>
         """
         from maillard.evaluation.comparing import Comparison
-        from maillard.evaluation.estimate_figures import draw_intervals
+        from maillard.evaluation.estimate_figures import draw_intervals, level_text
 
+        first: Any = next(iter(self.results.values()))
         return draw_intervals(
             [(name, shown_estimate(each)) for name, _, each in self._shown()],
             is_difference=isinstance(self.whole, Comparison),
-            confidence=next(iter(self.results.values())).confidence,
-            title=f"By {', '.join(self.by)}",
+            title=f"{first.target} by {', '.join(self.by)} with {level_text(first.confidence)} intervals "
+            f"(whole log: {level_text(self.whole.confidence)})",
         )
 
     def to_frame(self) -> Any:
@@ -234,6 +226,19 @@ def summary(found: Estimates) -> str:
     level = f"{100 * found.confidence:.4g}%"
     caveat = f"  but: {best.caveat}" if found.best is None else ""
     return f"{best.value:.6g}  {level} [{best.lower:.6g}, {best.upper:.6g}]  {best.name}{caveat}"
+
+
+SHOWN_HEADS = ("value", "lower", "upper", "estimator", "note")
+
+
+def shown_cells(found: Estimates) -> tuple[str | None, ...]:
+    """Cells of a table for the estimate to read first: value, both ends, estimator, and what is in doubt."""
+    best = shown_estimate(found)
+    if best is None:
+        return (None, None, None, "", summary(found))
+    digits = decimals_of([best])
+    value, lower, upper = (f"{each:,.{digits}f}" for each in (best.value, best.lower, best.upper))
+    return (value, lower, upper, best.name, best.caveat if found.best is None else "")
 
 
 @contextmanager

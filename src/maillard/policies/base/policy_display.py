@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from maillard import notebook_html
+from maillard import notebook_html, specs
 from maillard.linear_tally import LinearTally
 from maillard.notebook_html import Html
 from maillard.optional_packages import data_frame, mathml, needs_extra
@@ -94,7 +94,7 @@ class PolicyDisplay:
         inner = getattr(self, "policy", None)
         facts = [(name, text) for name, text in _facts(self) if text]
         rows = [
-            (notebook_html.code(name), str(value) if isinstance(value, tuple) else value, meaning)
+            (notebook_html.code(name), _shown(value), meaning)
             for name, value, _, meaning, _ in self._parameter_rows()
         ]
         summary = inspect.cleandoc(type(self).__doc__ or "").split("\n\n")[0]
@@ -117,8 +117,10 @@ def formula_html(cls: Any) -> Html:
     # An inherited `latex` is not that of a subclass with another formula.
     rendered = mathml(declared.__dict__.get("latex", ""))
     symbols = _LINEAR_SYMBOLS if getattr(cls, "uses_context", False) else _SYMBOLS
+    if "policy" in getattr(cls, "__dataclass_fields__", {}):
+        symbols = "p: the probability that the policy below has. t: the round, K: the number of arms"
     return Html(
-        f'<div style="margin:.6em 0">{rendered or notebook_html.code(declared.formula)}</div>'
+        f'<div style="margin:.6em 0;font-size:115%">{rendered or notebook_html.code(declared.formula)}</div>'
         f'<div style="opacity:.7;font-size:90%">{symbols}</div>'
     )
 
@@ -140,6 +142,12 @@ def _facts(policy: Any) -> list[tuple[str, str]]:
         ("source of the guarantees", policy.guarantees.source),
         ("reference", policy.reference),
     ]
+
+
+def _shown(value: Any) -> Any:
+    """A parameter as it is written in a spec, or a number."""
+    is_number = isinstance(value, float | int) and not isinstance(value, bool)
+    return value if value is None or is_number else specs.write_value(value)
 
 
 def _draw_curves(policy: Any) -> Figure:
