@@ -8,6 +8,9 @@ from typing import Any
 
 from maillard.errors import MaillardError
 
+# With tables of the positions of subscripts and the sizes of brackets. One of them is on most machines.
+_FONTS = "Latin Modern Math,STIX Two Math,Cambria Math,DejaVu Math TeX Gyre,math"
+
 
 @contextmanager
 def needs_extra(extra: str) -> Iterator[None]:
@@ -37,8 +40,9 @@ def mathml(latex: str) -> str:
     except ModuleNotFoundError:
         return ""
     try:
-        # Browsers ignore `columnalign`. Full-size fractions are easier to read.
-        made = str(convert(latex)).replace("<mtd", '<mtd style="text-align:left"')
-        return made.replace("<math ", '<math displaystyle="true" ', 1)
+        made = str(convert(latex))
     except Exception:  # noqa: BLE001  # a formula of the user; the plain text is shown instead
         return ""
+    # Browsers ignore `columnalign`. Full-size fractions are easier to read.
+    made = made.replace("<mtd", '<mtd style="text-align:left"')
+    return made.replace("<math ", f'<math displaystyle="true" style="font-family:{_FONTS}" ', 1)

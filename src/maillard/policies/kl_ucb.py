@@ -23,8 +23,8 @@ class KLUCB(FamilyRewards, ScaledWidth, Indexed):
     uses_best: ClassVar[bool] = False
     formula: ClassVar[str] = "max{q: N KL(mean, q) <= ln t + c ln max(1, ln t)}"
     latex: ClassVar[str] = (
-        r"\argmax_a \; \max\left\{q : N_a \mathrm{KL}(\hat\mu_a, q) \le "
-        r"\ln t + c \ln \max(1, \ln t)\right\}"
+        r"\argmax_a \; \max\left\{q : N_a \, \mathrm{KL}(\hat\mu_a, q) \le "
+        r"\ln \, t + c \, \ln \max(1, \ln \, t)\right\}"
     )
     reference: ClassVar[str] = "Cappe, Garivier, Maillard, Munos and Stoltz 2013"
     guarantees: ClassVar[Guarantees] = Guarantees(

@@ -31,7 +31,7 @@ class KLUCBPlusPlus(FamilyRewards, KnownHorizon, ScaledWidth, Indexed):
         "max{q: N KL(mean, q) <= ln₊(y (1 + ln₊² y))}, y = T / (K N); anytime: y = t / (K N)"
     )
     latex: ClassVar[str] = (
-        r"\argmax_a \; \max\left\{q : N_a \mathrm{KL}(\hat\mu_a, q) \le "
+        r"\argmax_a \; \max\left\{q : N_a \, \mathrm{KL}(\hat\mu_a, q) \le "
         r"\ln_{+}\left(y_a \left(1 + \ln_{+}^2 y_a\right)\right)\right\}, \quad "
         r"y_a = \frac{T}{K N_a} \;\text{ (anytime: } \frac{t}{K N_a} \text{)}"
     )

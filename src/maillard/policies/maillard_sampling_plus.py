@@ -23,7 +23,7 @@ class MaillardSamplingPlus(BoostedLeaders, SubGaussianRewards, Sampled):
     )
     latex: ClassVar[str] = (
         r"p_a \propto \begin{cases} "
-        r"B \left(1 + C \ln\left(1 + \ln\frac{t}{N_a}\right)\right) & \text{leaders} \\ "
+        r"B \left(1 + C \, \ln\left(1 + \ln\frac{t}{N_a}\right)\right) & \text{leaders} \\ "
         r"e^{-x_a} (1 + D x_a) & \text{others} \end{cases} \quad x_a = \frac{N_a d_a^2}{2 \sigma^2}"
     )
     reference: ClassVar[str] = "Bian and Jun 2022, Algorithm 2"

@@ -23,7 +23,7 @@ class AnytimeMOSS(ScaledWidth, SubGaussianRewards, Indexed):
     formula: ClassVar[str] = "mean + √(4 σ² (1+α)/2 ln₊(t / (K N)) / N)"
     latex: ClassVar[str] = (
         r"\argmax_a \; \hat\mu_a + "
-        r"\sqrt{\frac{4 \sigma^2}{N_a} \cdot \frac{1 + \alpha}{2} \ln_{+}\frac{t}{K N_a}}"
+        r"\sqrt{\frac{4 \sigma^2}{N_a} \cdot \frac{1 + \alpha}{2} \, \ln_{+}\frac{t}{K N_a}}"
     )
     reference: ClassVar[str] = "Degenne and Perchet 2016"
     guarantees: ClassVar[Guarantees] = Guarantees(

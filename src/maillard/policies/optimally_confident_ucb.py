@@ -24,7 +24,7 @@ class OptimallyConfidentUCB(KnownHorizon, ScaledWidth, SubGaussianRewards, Index
     uses_best: ClassVar[bool] = False
     formula: ClassVar[str] = "mean + √(α σ² ln₊(ψ T / t) / N)"
     latex: ClassVar[str] = (
-        r"\argmax_a \; \hat\mu_a + \sqrt{\frac{\alpha \sigma^2}{N_a} \ln_{+}\frac{\psi T}{t}}"
+        r"\argmax_a \; \hat\mu_a + \sqrt{\frac{\alpha \sigma^2}{N_a} \, \ln_{+}\frac{\psi T}{t}}"
     )
     reference: ClassVar[str] = "Lattimore 2015, Algorithm 1"
     guarantees: ClassVar[Guarantees] = Guarantees(
