@@ -88,7 +88,8 @@ def _entry(place: str, thing: Any) -> str:
         return f".. autoexception:: {place}\n"
     if inspect.isclass(thing):
         # Members of a base class that is public itself are documented there.
-        return f".. autoclass:: {place}\n   :members:\n   :inherited-members: {_BASES}\n"
+        bases = _BASES if thing is Policy or not issubclass(thing, Policy) else f"{_BASES}, PolicyDisplay"
+        return f".. autoclass:: {place}\n   :members:\n   :inherited-members: {bases}\n"
     if callable(thing):
         return f".. autofunction:: {place}\n"
     return f".. autodata:: {place}\n   :no-value:\n"
