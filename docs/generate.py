@@ -257,7 +257,7 @@ def draw_evaluation() -> None:
 def draw_plan() -> None:
     """Draw the cost of a floor, for an experiment with three pages of a shop."""
     found = plan("bernoulli:0.1,0.08,0.05", 20_000, runs=400, seed=1)
-    figures.save(found.figure(), HERE / "pictures" / "plan.png")
+    figures.save(found.plot(), HERE / "pictures" / "plan.png")
 
 
 def draw_replay() -> None:

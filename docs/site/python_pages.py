@@ -137,9 +137,10 @@ def _entry(place: str, thing: Any) -> str:
         return f".. autoexception:: {place}\n"
     if inspect.isclass(thing):
         # Members of a base class that is public itself are documented there.
+        bases = _BASES if thing is Policy or not issubclass(thing, Policy) else f"{_BASES}, PolicyDisplay"
         internal = ", ".join(_INTERNAL.get(thing.__name__, ()))
         return (
-            f".. autoclass:: {place}\n   :members:\n   :inherited-members: {_BASES}\n"
+            f".. autoclass:: {place}\n   :members:\n   :inherited-members: {bases}\n"
             f"   :exclude-members: {internal}\n"
         )
     if callable(thing):

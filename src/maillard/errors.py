@@ -26,6 +26,8 @@ __all__ = [
 ]
 
 
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = 80
 _MAX_LISTED = 60  # names that a message lists
 _MAX_COMPARED, _MAX_LENGTH = 200, 64  # names to compare an unknown name with; length of a name to compare
 
@@ -43,6 +45,9 @@ class MaillardError(Exception):
 
     code: str = "error"
     "A stable, machine-readable name of the kind of error; the HTTP API sends it as `error.code`."
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({_SHORT.repr(str(self))})"
 
 
 class InvalidValue(MaillardError, ValueError):
@@ -64,6 +69,7 @@ class InvalidValue(MaillardError, ValueError):
             shown = reprlib.repr(self.value)
         except ValueError:  # Python refuses to write an integer of more than 4300 digits
             shown = f"an object of type {type(self.value).__name__} that cannot be shown"
+        shown = " ".join(map(str.strip, shown.splitlines()))
         return f"{self.field}: expected {self.allowed}, got {shown}"
 
     def with_location(self, location: str) -> InvalidValue:

@@ -20,6 +20,8 @@ from maillard import feature_grid
 from maillard.array_types import Bools, Floats, Ints
 from maillard.errors import InvalidValue
 from maillard.linear_sums import LinearSums
+from maillard.short_reprs import Listing, dataclass_repr, fields_repr
+from maillard.tally_display import TallyDisplay, mean_of
 
 _FIELDS = {"features", "arms", "models"}
 
@@ -45,8 +47,10 @@ class LinearStatistics:
     square: float
     "Sum of the squared rewards; infinite if it exceeds the range of floats."
 
+    __repr__ = dataclass_repr
 
-class LinearTally:
+
+class LinearTally(TallyDisplay):
     """The exact statistics of linear models: one model per arm, or one that all arms share.
 
     A disjoint tally has one model per arm and one context row per decision:
@@ -307,11 +311,20 @@ class LinearTally:
         )
 
     def __repr__(self) -> str:
-        shown = [model.rounded_sum() for model in self._models[:8]]
-        more = f", ... {len(self)} arms" if len(self) > 8 else ""
-        counts = ", ".join(str(model.count) for model in self._models[:8]) + more
-        sums = ", ".join(map(repr, shown)) + more
-        return f"LinearTally(features={self.features}, arms={self.arms}, counts=[{counts}], sums=[{sums}])"
+        shown = self._models[:200]  # more than fit into a line
+        counts = Listing([repr(model.count) for model in shown], len(self))
+        sums = Listing([repr(model.rounded_sum()) for model in shown], len(self))
+        fields = [("features", self.features), ("arms", self.arms), ("counts", counts), ("sums", sums)]
+        return fields_repr("LinearTally", fields, what="arms")
+
+    def _columns(self) -> dict[str, list[Any]]:
+        counts, sums = (
+            [model.count for model in self._models],
+            [model.rounded_sum() for model in self._models],
+        )
+        names: list[Any] = ["all"] if self.arms is None else list(range(self.arms))
+        means = list(map(mean_of, sums, counts))
+        return {"arm": names, "pulls": counts, "sum": sums, "mean": means}
 
     def to_json(self) -> str:
         """Return JSON from which `from_json` restores an equal tally; equal tallies have equal JSON.

@@ -16,6 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from maillard.array_types import Bools, Floats, Ints
 from maillard.errors import InvalidValue
+from maillard.short_reprs import fields_repr
+from maillard.tally_display import TallyDisplay
 
 # Every finite float is an integer multiple of 2**-1074, so sums of such multiples are exact integers. To
 # divide them by _ONE gives the correctly rounded float.
@@ -28,7 +30,7 @@ def _to_fixed(value: float) -> int:
     return numerator * (_ONE // denominator)
 
 
-class Tally:
+class Tally(TallyDisplay):
     """The number of pulls and the sum of rewards of each arm.
 
     >>> tally = Tally(pulls=[2, 1], sums=[1.0, 1.0])
@@ -232,7 +234,11 @@ class Tally:
         )
 
     def __repr__(self) -> str:
-        return f"Tally(pulls={_shorten(self._pulls)}, sums={_shorten(self._sums)})"
+        return fields_repr("Tally", [("pulls", self._pulls), ("sums", self._sums)], what="arms")
+
+    def _columns(self) -> dict[str, list[Any]]:
+        pulls, sums = self._pulls.tolist(), self._sums.tolist()
+        return {"arm": list(range(len(self))), "pulls": pulls, "sum": sums, "mean": self.means.tolist()}
 
     def __getstate__(self) -> dict[str, Any]:
         return {"pulls": self._pulls, "sums": self._sums, "residues": self._residues}
@@ -287,11 +293,6 @@ class Tally:
                 for part in rest.tolist():
                     tally._add_exactly(arm, part, 0)
         return tally
-
-
-def _shorten(values: NDArray[Any]) -> str:
-    shown = ", ".join(repr(value) for value in values[:8].tolist())
-    return f"[{shown}, ... {values.size} arms]" if values.size > 8 else f"[{shown}]"
 
 
 def _numbers(values: ArrayLike, field: str, allowed: str) -> NDArray[Any]:

@@ -13,6 +13,7 @@ from maillard.client.retries import RetryLimits
 from maillard.client.transport import Transport
 from maillard.decisions.identifiers import check_name
 from maillard.errors import InvalidValue
+from maillard.short_reprs import COLUMNS, cut
 
 Connections = TypeVar("Connections")
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -100,4 +101,4 @@ class BaseClient(Generic[Connections]):
         return bound
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._scope}>"
+        return f"<{cut(f'{type(self).__name__} {self._scope}', COLUMNS - 2)}>"

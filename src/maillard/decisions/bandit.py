@@ -26,6 +26,7 @@ from maillard.decisions.timestamps import clock_of
 from maillard.errors import Conflict, InvalidValue, MaillardError, PolicyHint
 from maillard.features import Features
 from maillard.policies import Policy
+from maillard.short_reprs import COLUMNS, cut
 from maillard.tally import Tally
 
 _MAX_REWARDS = 1_000  # rewards in one transaction
@@ -369,8 +370,8 @@ class Bandit(ExperimentChanges):
         self.session.close()
 
     def __repr__(self) -> str:
-        arms = len(self.arms)
-        return f"<Bandit {self.experiment!r} on {self._store.where}: {self.policy} over {arms} arms>"
+        text = f"Bandit {self.experiment!r} on {self._store.where}: {self.policy} over {len(self.arms)} arms"
+        return f"<{cut(text, COLUMNS - 2)}>"
 
     def __enter__(self) -> Bandit:
         return self

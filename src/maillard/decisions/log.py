@@ -23,6 +23,7 @@ from maillard.decisions.state import State, replay
 from maillard.decisions.stores.contract import Parked, Row, Transaction
 from maillard.decisions.timestamps import system_clock
 from maillard.errors import CannotAnswer, InvalidLog, InvalidValue, MaillardError, UnknownName
+from maillard.short_reprs import COLUMNS, cut
 
 # The errors that a malformed event or row may cause, besides those of this package.
 MALFORMED = (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError, RecursionError)
@@ -95,7 +96,7 @@ class DecisionLog:
         "Describes each file of an export folder that does not have the hash that it was exported with."
 
     def __repr__(self) -> str:
-        return f"<log of experiment {self.experiment!r}: {self.source}>"
+        return f"<{cut(f'log of experiment {self.experiment!r}: {self.source}', COLUMNS - 2)}>"
 
     @property
     def foreign(self) -> bool:

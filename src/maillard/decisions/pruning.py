@@ -48,6 +48,7 @@ from maillard.decisions.stores.contract import Transaction
 from maillard.decisions.timestamps import from_microseconds, to_microseconds
 from maillard.decisions.verification import Verification
 from maillard.errors import CannotAnswer, InvalidValue, Unavailable
+from maillard.short_reprs import dataclass_repr
 
 if TYPE_CHECKING:
     from maillard.decisions.bandit import Bandit
@@ -82,6 +83,8 @@ class Pruned:
     "The hash of this commit: an anchor for `verify`."
     dry_run: bool = False
     "Whether nothing was removed, because only the number was asked for."
+
+    __repr__ = dataclass_repr
 
 
 class _Plan(NamedTuple):

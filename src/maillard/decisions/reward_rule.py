@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 from maillard.decisions.decision import RewardEvent
 from maillard.decisions.timestamps import Duration, to_seconds
 from maillard.errors import InvalidValue
+from maillard.short_reprs import dataclass_repr
 
 if TYPE_CHECKING:
     from maillard.array_types import Floats, Ints
@@ -88,6 +89,8 @@ class Reward:
     combine: Combine
     learn: Learn
     binary: bool = False
+
+    __repr__ = dataclass_repr
 
     def __init__(
         self,

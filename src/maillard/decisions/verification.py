@@ -32,6 +32,7 @@ from maillard.decisions.state_verification import state_problem
 from maillard.decisions.stores.bulk_columns import OddRows
 from maillard.decisions.stores.contract import Row
 from maillard.decisions.stores.native_reads import bulk_reader
+from maillard.decisions.verification_display import VerificationDisplay
 from maillard.errors import InvalidLog, InvalidValue, MaillardError
 
 _TOLERANCE = 1e-12
@@ -52,8 +53,8 @@ class LogProblem:
     what: str
 
 
-@dataclass(kw_only=True)
-class Verification:
+@dataclass(kw_only=True, repr=False)
+class Verification(VerificationDisplay):
     """The result of `verify`.
 
     >>> from maillard import Bandit, Reward

@@ -21,6 +21,7 @@ from maillard.features.feature_types import (
     type_from_data,
     type_of,
 )
+from maillard.short_reprs import COLUMNS, cut, listed
 
 # The version of the encoding: the order of the columns, scaling, rounding and hashing. Version 2 has also
 # `rest_crosses`, and bins of numbers; a declaration without them has version 1.
@@ -308,9 +309,8 @@ class Features:
         return hash(self._key())
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}: {type_.kind}" for name, type_ in list(self.types.items())[:8])
-        more = f", ... {len(self.types)} features" if len(self.types) > 8 else ""
-        return f"Features({shown}{more}; {self.dimension} columns)"
+        texts = [f"{cut(name, 40)}: {type_.kind}" for name, type_ in self.types.items()]
+        return f"Features({listed(texts, COLUMNS - 30, what='features')}; {self.dimension} columns)"
 
     def to_json(self) -> str:
         """Return JSON from which `from_json` restores equal features.

@@ -17,19 +17,22 @@ import numpy as np
 
 from maillard.errors import InvalidValue
 from maillard.feature_grid import STEPS
+from maillard.short_reprs import dataclass_repr
 
 _OTHER = "(other)"
 _MAX_CACHED_TEXT = 200  # characters of a text whose hash is cached
 _FORMS = "a range (low, high), a list of levels, bool, hashed(m), or number(), category() or flag()"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FeatureType(ABC):
     """How a value becomes numbers."""
 
     kind: ClassVar[str]
     default: Any = field(default=None, kw_only=True)
     "The value to use if a value is missing; None if a missing value is an error."
+
+    __repr__ = dataclass_repr
 
     @property
     @abstractmethod
@@ -70,7 +73,7 @@ class FeatureType(ABC):
             self.encode("default", self.default)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Number(FeatureType):
     """A number from `low` to `high`, scaled to -1 to 1. Values outside are clipped."""
 
@@ -113,7 +116,7 @@ class Number(FeatureType):
         return {"low": self.low, "high": self.high}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Flag(FeatureType):
     """True or False (or 1 or 0): one column that is 1 or 0."""
 
@@ -142,7 +145,7 @@ class Flag(FeatureType):
         return {}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Category(FeatureType):
     """One of several levels: one 0/1 column per level, and one for any other value."""
 
@@ -178,7 +181,7 @@ class Category(FeatureType):
         return {"levels": list(self.levels)}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Hashed(FeatureType):
     """A category with many levels, hashed into `buckets` 0/1 columns."""
 

@@ -25,6 +25,10 @@ class LinearRandomizedUCB(LinearNoise):
 
     name: ClassVar[str] = "lin-rand-ucb"
     formula: ClassVar[str] = "argmax of mu + Z width σ s, one Z = abs(N(0, 1)) for all arms"
+    latex: ClassVar[str] = (
+        r"\argmax_a \; \mu_a + |Z| \, \mathrm{width} \, \sigma s_a, \quad "
+        r"Z \sim \mathcal{N}(0, 1) \text{ for all arms}"
+    )
     reference: ClassVar[str] = "Vaswani, Mehrabian, Durand and Kveton 2020"
     probability_kind: ClassVar[ProbabilityKind] = "closed form"
     uses_leaders: ClassVar[bool] = False

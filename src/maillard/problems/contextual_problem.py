@@ -14,6 +14,7 @@ from maillard.array_types import Floats, Ints
 from maillard.errors import InvalidValue
 from maillard.feature_grid import MAX_DIMENSION, to_grid
 from maillard.problems.problem import Problem, RewardDistribution
+from maillard.short_reprs import fields_repr
 
 MODELS = DISJOINT, SHARED = ("disjoint", "shared")
 _CELLS, _ROUNDS = 1 << 17, 1024  # the most numbers and rounds of a block
@@ -45,8 +46,11 @@ class ContextBlock(NamedTuple):
     segment: Ints
     "The segment of each round: a position in the problem's `segments`, or 0."
 
+    def __repr__(self) -> str:
+        return fields_repr("ContextBlock", self._asdict().items())
 
-@dataclasses.dataclass(frozen=True, eq=False)
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ContextualProblem(Problem):
     """Mean rewards depend on a context that is drawn in every round. Regret is against its best arm.
 

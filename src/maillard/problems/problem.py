@@ -11,6 +11,7 @@ import numpy as np
 from maillard import specs
 from maillard.errors import InvalidValue
 from maillard.problems.delays import Delay, delay
+from maillard.short_reprs import dataclass_repr, fields_repr
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,8 +36,11 @@ class RewardDistribution(NamedTuple):
     values: Floats = np.zeros((0, 0))
     ends: Floats = np.zeros((0, 0))
 
+    def __repr__(self) -> str:
+        return fields_repr("RewardDistribution", self._asdict().items())
 
-@dataclasses.dataclass(frozen=True)
+
+@dataclasses.dataclass(frozen=True, repr=False)
 class Problem:
     """Arms with true means, and everything a simulation must know about their rewards.
 
@@ -63,6 +67,8 @@ class Problem:
     mean_limits: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
     reward_limits: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
     code: ClassVar[int]  # of the reward distribution
+
+    __repr__ = dataclass_repr
 
     def __post_init__(self) -> None:
         self._set("delay", delay(self.delay))

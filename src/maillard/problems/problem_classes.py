@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from maillard.problems.problem import Floats
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Gaussian(Problem):
     """Rewards are N(mean, variance), with one variance for all arms or one per arm.
 
@@ -51,7 +51,7 @@ class Gaussian(Problem):
         return specs.Spec(name, values, {"variance": self.variance, **options})
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Bernoulli(Problem):
     """Rewards 0 or 1.
 
@@ -67,7 +67,7 @@ class Bernoulli(Problem):
     reward_limits: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Poisson(Problem):
     """Rewards are Poisson counts.
 
@@ -83,7 +83,7 @@ class Poisson(Problem):
     reward_limits: ClassVar[tuple[float, float]] = (0.0, math.inf)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Exponential(Problem):
     """Rewards are exponential with these means.
 
@@ -100,7 +100,7 @@ class Exponential(Problem):
     reward_limits: ClassVar[tuple[float, float]] = (0.0, math.inf)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class UniformNoise(Problem):
     """Rewards are uniform on [mean - width, mean + width].
 
@@ -129,7 +129,7 @@ class UniformNoise(Problem):
         return distribution_with(codes.UNIFORM, self.means, self.width)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Bounded(Problem):
     """Rewards from a finite set of values, each with its probability.
 
@@ -195,7 +195,7 @@ def _rows(given: Any) -> Floats:
     return rows if rows.ndim == 2 else np.zeros((0, 0))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Custom(Problem):
     """Rewards from your own function: `sampler(rng, arm)` returns a reward. The regret needs the true means.
 
@@ -233,7 +233,7 @@ class Custom(Problem):
         return specs.Spec(name, values, {**options, "sampler": sampler})
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class DynamicBernoulli(Problem):
     """Bernoulli arms that are replaced: with probability `rate` per round, a new arm replaces a random one.
 

@@ -17,6 +17,7 @@ from maillard.errors import InvalidValue
 from maillard.policies import Policy
 from maillard.problems import ContextualProblem, Problem
 from maillard.problems import problem as problem_of
+from maillard.short_reprs import dataclass_repr
 from maillard.simulation import compiled_plans
 from maillard.simulation.compiling import compile_function
 from maillard.simulation.cpu_backend import UserSampler, problem_arguments
@@ -54,6 +55,8 @@ class Log:
     """The encoded features of each round, as the policy saw them: round x d, or round x arm x d if the
     model is shared. None for a problem without contexts."""
     segments: NDArray[np.str_] | None = None  # of each round; None for a problem without segments
+
+    __repr__ = dataclass_repr
 
     def to_parquet(self, path: str | Path) -> None:
         """Write a Parquet file: run, round, arm, reward, log probability, and those of every arm.

@@ -105,6 +105,8 @@ class Summary(Outcome):
     parts: tuple[PartialSummary, ...]
     provenance: dict[str, Any]
 
+    __repr__ = Outcome.__repr__
+
     @property
     def trials(self) -> int:
         """Number of trials of each policy."""

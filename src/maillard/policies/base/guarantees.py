@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from maillard.short_reprs import dataclass_repr
+
 
 @dataclass(frozen=True, kw_only=True)
 class Guarantees:
@@ -27,6 +29,8 @@ class Guarantees:
     note: str = ""
     # Not proved to be asymptotically optimal, but it might be: the paper's ✗*.
     optimality_is_open: bool = False
+
+    __repr__ = dataclass_repr
 
 
 def linear_regret(source: str, note: str = "") -> Guarantees:

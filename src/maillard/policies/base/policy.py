@@ -17,7 +17,9 @@ from maillard.linear_tally import LinearTally
 from maillard.policies.base.choice_arguments import check_eligible, check_round
 from maillard.policies.base.guarantees import Guarantees
 from maillard.policies.base.parameters import Parameter, choice, describe_all, flag, real, whole
+from maillard.policies.base.policy_display import PolicyDisplay
 from maillard.segment_tally import SegmentTally
+from maillard.short_reprs import dataclass_repr, fields_repr
 from maillard.tally import Tally
 
 AnyTally = Tally | LinearTally | SegmentTally
@@ -48,6 +50,7 @@ class Distribution:
 
     log_probabilities: Floats
     error: Floats
+    __repr__ = dataclass_repr
 
 
 @dataclass_transform(
@@ -55,7 +58,7 @@ class Distribution:
     frozen_default=True,
     field_specifiers=(real, whole, flag, choice, dataclasses.field),
 )
-class Policy:
+class Policy(PolicyDisplay):
     """Base class of all policies: its fields are parameters and its methods are pure formulas.
 
     Every subclass automatically becomes a frozen dataclass with keyword-only fields. A subclass with a `name`
@@ -79,6 +82,7 @@ class Policy:
 
     name: ClassVar[str]
     formula: ClassVar[str] = ""
+    latex: ClassVar[str] = ""  # the same formula, for notebooks
     reference: ClassVar[str] = ""
     guarantees: ClassVar[Guarantees] = Guarantees(source="not stated")
     probability_kind: ClassVar[ProbabilityKind]
@@ -154,8 +158,7 @@ class Policy:
         return hash((type(self), *self._values().values()))
 
     def __repr__(self) -> str:
-        values = ", ".join(f"{name}={value!r}" for name, value in self._values().items())
-        return f"{type(self).__name__}({values})"
+        return fields_repr(type(self).__name__, self._values().items())
 
     def __str__(self) -> str:
         return specs.write(self.spec())
