@@ -333,8 +333,7 @@ class Bandit(ExperimentChanges):
 
         >>> from maillard import verify
         >>> bandit = Bandit(["red", "blue"], reward=Reward(low=0, high=1))
-        >>> decision, published = bandit.choose(), bandit.head().hash
-        >>> decision = bandit.choose()
+        >>> published, decision = bandit.head().hash, bandit.choose()
         >>> verify(bandit, anchor=published).problem_count
         0
         """

@@ -68,8 +68,6 @@ class Policy(PolicyDisplay):
     >>> made, tally = policy("ms+:booster=8", sigma2=0.25), Tally(pulls=[10, 10], sums=[6, 4])
     >>> made.probabilities(tally).round(3), made.log_probabilities(tally).round(3)
     (array([0.947, 0.053]), array([-0.055, -2.932]))
-    >>> made.probabilities(tally, eligible=[False, True])
-    array([0., 1.])
     >>> made.choose(tally, np.random.default_rng(1), size=4)
     array([0, 1, 0, 1])
     >>> bool(made.distribution(tally).error.max() < 1e-12)
