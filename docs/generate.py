@@ -20,7 +20,7 @@ from maillard.decisions.audit import Audit
 from maillard.evaluation.estimators import all_estimators
 from maillard.evaluation.planning import plan
 from maillard.evaluation.replays import replay
-from maillard.policies import names, policy_class
+from maillard.policies import Policy, names, policy_class
 from maillard.reproduction import ReproductionSettings, reproduce
 from maillard.reproduction.report_content import DataTable
 from maillard.simulation.simulated_logs import Log
@@ -104,9 +104,8 @@ def markdown(table: DataTable) -> str:
 
 def exports() -> str:
     """Return a stub for type checkers with the policy classes, which are discovered at run time."""
-    classes = [policy_class(name) for name in names()]
     lines = []
-    for cls in sorted(classes, key=lambda each: each.__module__):
+    for cls in sorted(Policy.registry.values(), key=lambda each: (each.__module__, each.__name__)):
         name = f"{cls.__name__} as {cls.__name__}"
         line = f"from {cls.__module__} import {name}"
         lines.append(line if len(line) <= 110 else f"from {cls.__module__} import (\n    {name},\n)")
@@ -258,7 +257,7 @@ def draw_evaluation() -> None:
 def draw_plan() -> None:
     """Draw the cost of a floor, for an experiment with three pages of a shop."""
     found = plan("bernoulli:0.1,0.08,0.05", 20_000, runs=400, seed=1)
-    figures.save(found.figure(), HERE / "pictures" / "plan.png")
+    figures.save(found.plot(), HERE / "pictures" / "plan.png")
 
 
 def draw_replay() -> None:

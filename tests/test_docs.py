@@ -15,11 +15,13 @@ The programs and commands of tutorials run in test_tutorials.py.
 from __future__ import annotations
 
 import doctest
+import inspect
 import io
 import json
 import re
 import shlex
 import subprocess
+from collections.abc import Iterator
 from contextlib import redirect_stdout
 from itertools import groupby
 from pathlib import Path
@@ -156,6 +158,29 @@ def check_command(words: list[str]) -> None:
         assert set(arguments) <= set(targets)
     else:
         assert Path(program).name in PROGRAMS, program
+
+
+def commands_of(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
+    """All commands except groups, each with its name."""
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from commands_of(command, (*path, name))
+        else:
+            yield " ".join((*path, name)), command
+
+
+@pytest.mark.parametrize(("name", "command"), list(commands_of(main)))
+def test_the_help_of_a_command_has_valid_examples(name, command) -> None:
+    """They are the paragraphs whose lines click keeps."""
+    kept = [
+        each.partition("\n")[2] for each in inspect.cleandoc(command.help).split("\n\n") if each[0] == "\b"
+    ]
+    examples = [words for each in kept for words in shell_commands(re.sub(r" > \S+", "", each))]
+    assert any(shlex.join(words).startswith(f"maillard {name}") for words in examples)
+    for words in examples:
+        check_command(words)
+    for parameter in command.params:
+        assert isinstance(parameter, click.Argument) or parameter.help, parameter.name
 
 
 @pytest.mark.parametrize(

@@ -694,7 +694,8 @@ def test_the_text_of_features_fits_on_a_line() -> None:
         repr(EXAMPLE) == "Features(device: category, age: number, returning: flag, city: hashed; 41 columns)"
     )
     many = Features({f"flag {i}": bool for i in range(100)})
-    assert repr(many).endswith("flag 7: flag, ... 100 features; 101 columns)")
+    assert repr(many).endswith("flag 3: flag, ... 100 features; 101 columns)")
+    assert len(repr(many)) <= 110
 
 
 def test_importing_features_imports_no_library_of_frames() -> None:

@@ -20,6 +20,8 @@ from maillard import feature_grid
 from maillard.array_types import Bools, Floats, Ints
 from maillard.errors import InvalidValue
 from maillard.linear_sums import LinearSums
+from maillard.short_reprs import Listing, dataclass_repr, fields_repr
+from maillard.tally_display import TallyDisplay, mean_of
 
 _FIELDS = {"features", "arms", "models"}
 
@@ -45,8 +47,10 @@ class LinearStatistics:
     square: float
     "Sum of the squared rewards; infinite if it exceeds the range of floats."
 
+    __repr__ = dataclass_repr
 
-class LinearTally:
+
+class LinearTally(TallyDisplay):
     """The exact statistics of linear models: one model per arm, or one that all arms share.
 
     A disjoint tally has one model per arm and one context row per decision:
@@ -135,7 +139,14 @@ class LinearTally:
         self._change(position).revise(units, before, after)
 
     def remove(self, x: ArrayLike, reward: float, arm: int | None = None, count: int = 1) -> None:
-        """Remove an observed reward and its row, or `count` equal ones, in place and exactly."""
+        """Remove an observed reward and its row, or `count` equal ones, in place and exactly.
+
+        >>> tally = LinearTally.empty(features=1, arms=None)
+        >>> tally.add([0.5], 1.0)
+        >>> tally.remove([0.5], 1.0)
+        >>> tally == LinearTally.empty(features=1, arms=None)
+        True
+        """
         position, units, value = self._position(arm), self._row(x), _finite("reward", reward)
         _whole_number("count", count, 1)
         self._change(position).remove(units, value, int(count))
@@ -162,7 +173,13 @@ class LinearTally:
         return self._models[position]
 
     def statistics(self, arm: int | None = None) -> LinearStatistics:
-        """Return the statistics of the model of an arm, or of the shared model."""
+        """Return the statistics of the model of an arm, or of the shared model.
+
+        >>> tally = LinearTally.empty(features=1, arms=2)
+        >>> tally.add([0.5], 1.0, arm=1)
+        >>> tally.statistics(1).products, [each.count for each in tally.all_statistics()]
+        (array([0.5]), [0, 1])
+        """
         return self._statistics_at(self._position(arm))
 
     def all_statistics(self) -> tuple[LinearStatistics, ...]:
@@ -221,7 +238,13 @@ class LinearTally:
         return self._stacked("squares", lambda model: model.square)
 
     def only(self, arm: int) -> LinearTally:
-        """Return the disjoint tally of one arm."""
+        """Return the disjoint tally of one arm.
+
+        >>> tally = LinearTally.empty(features=1, arms=2)
+        >>> tally.add([0.5], 1.0, arm=1)
+        >>> tally.only(1).sums
+        array([1.])
+        """
         single = LinearTally(self.features, 1, [self._models[self._position(arm)]])
         self._owned = set()
         return single
@@ -288,11 +311,20 @@ class LinearTally:
         )
 
     def __repr__(self) -> str:
-        shown = [model.rounded_sum() for model in self._models[:8]]
-        more = f", ... {len(self)} arms" if len(self) > 8 else ""
-        counts = ", ".join(str(model.count) for model in self._models[:8]) + more
-        sums = ", ".join(map(repr, shown)) + more
-        return f"LinearTally(features={self.features}, arms={self.arms}, counts=[{counts}], sums=[{sums}])"
+        shown = self._models[:200]  # more than fit into a line
+        counts = Listing([repr(model.count) for model in shown], len(self))
+        sums = Listing([repr(model.rounded_sum()) for model in shown], len(self))
+        fields = [("features", self.features), ("arms", self.arms), ("counts", counts), ("sums", sums)]
+        return fields_repr("LinearTally", fields, what="arms")
+
+    def _columns(self) -> dict[str, list[Any]]:
+        counts, sums = (
+            [model.count for model in self._models],
+            [model.rounded_sum() for model in self._models],
+        )
+        names: list[Any] = ["all"] if self.arms is None else list(range(self.arms))
+        means = list(map(mean_of, sums, counts))
+        return {"arm": names, "pulls": counts, "sum": sums, "mean": means}
 
     def to_json(self) -> str:
         """Return JSON from which `from_json` restores an equal tally; equal tallies have equal JSON.
@@ -311,7 +343,13 @@ class LinearTally:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> LinearTally:
-        """Return the tally that `to_json` wrote."""
+        """Return the tally that `to_json` wrote.
+
+        >>> tally = LinearTally.empty(features=1, arms=2)
+        >>> tally.add([0.5], 1.0, arm=1)
+        >>> LinearTally.from_json(tally.to_json()) == tally.copy()
+        True
+        """
         try:
             data = json.loads(text)
         except (TypeError, ValueError, RecursionError) as error:

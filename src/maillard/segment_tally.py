@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 from maillard.errors import InvalidValue
+from maillard.short_reprs import fields_repr
 from maillard.tally import Tally
+from maillard.tally_display import TallyDisplay
 
 Segment = str | tuple[str, ...]
 
 
-class SegmentTally:
+class SegmentTally(TallyDisplay):
     """One tally per segment, all with the same arms. A segment is a category or a tuple of categories.
 
     >>> tally = SegmentTally.empty(arms=2)
@@ -59,7 +62,14 @@ class SegmentTally:
         self._owned.add(segment)
 
     def revise(self, segment: Segment, arm: int, old: float, new: float) -> None:
-        """Replace one observed reward of an arm in a segment, in place and exactly."""
+        """Replace one observed reward of an arm in a segment, in place and exactly.
+
+        >>> tally = SegmentTally.empty(arms=2)
+        >>> tally.add("phone", arm=1, reward=0.25)
+        >>> tally.revise("phone", arm=1, old=0.25, new=1.0)
+        >>> tally["phone"].sums
+        array([0., 1.])
+        """
         tally = self._changed(segment)
         tally.revise(arm, old, new)
         self._tallies[segment] = tally
@@ -105,7 +115,16 @@ class SegmentTally:
         return self.arms == other.arms and self._tallies == other._tallies
 
     def __repr__(self) -> str:
-        return f"SegmentTally(arms={self.arms}, tallies={self._tallies!r})"
+        fields = [("arms", self.arms), ("tallies", self._tallies)]
+        return fields_repr("SegmentTally", fields, what="segments")
+
+    def _columns(self) -> dict[str, list[Any]]:
+        found: dict[str, list[Any]] = {"segment": [], "arm": [], "pulls": [], "sum": [], "mean": []}
+        for segment, tally in self._tallies.items():
+            name = segment if isinstance(segment, str) else ", ".join(segment)
+            for column, values in ({"segment": [name] * self.arms} | tally._columns()).items():
+                found[column] += values
+        return found
 
     def to_json(self) -> str:
         """Return JSON from which `from_json` restores an equal tally; equal tallies have equal JSON.
@@ -124,7 +143,13 @@ class SegmentTally:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> SegmentTally:
-        """Return the tally that `to_json` wrote."""
+        """Return the tally that `to_json` wrote.
+
+        >>> tally = SegmentTally.empty(arms=2)
+        >>> tally.add("phone", arm=1, reward=1.0)
+        >>> SegmentTally.from_json(tally.to_json()) == tally.copy()
+        True
+        """
         try:
             data = json.loads(text)
         except (TypeError, ValueError, RecursionError) as error:

@@ -78,8 +78,8 @@ def write(spec: Spec) -> str:
     "arm:'2'"
     """
     name, values, options = spec
-    items = [_write_value(value) for value in values]
-    items += [f"{_write_word(key)}={_write_value(options[key])}" for key in sorted(options)]
+    items = [write_value(value) for value in values]
+    items += [f"{_write_word(key)}={write_value(options[key])}" for key in sorted(options)]
     return f"{name}:{','.join(items)}" if items else name
 
 
@@ -123,18 +123,19 @@ def _read_value(text: str) -> Value:
     return float(text) if _NUMBER.fullmatch(text) else text
 
 
-def _write_value(value: Value) -> str:  # noqa: PLR0911  # one for each type
+def write_value(value: Value) -> str:  # noqa: PLR0911  # one for each type
+    """Return a value as it is written in a spec string."""
     match value:
         case bool():
             return str(value).lower()
         case float() if value.is_integer() and abs(value) < 1e16:
             return str(int(value))
         case Range():
-            return f"{_write_value(value.low)}..{_write_value(value.high)}"
+            return f"{write_value(value.low)}..{write_value(value.high)}"
         case tuple() if len(value) == 1:
-            return _write_value(value[0]) + "/"
+            return write_value(value[0]) + "/"
         case tuple():
-            return "/".join(_write_value(part) for part in value)
+            return "/".join(write_value(part) for part in value)
         case str():
             return _write_word(value)
         case _:

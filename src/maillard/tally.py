@@ -16,6 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from maillard.array_types import Bools, Floats, Ints
 from maillard.errors import InvalidValue
+from maillard.short_reprs import fields_repr
+from maillard.tally_display import TallyDisplay
 
 # Every finite float is an integer multiple of 2**-1074, so sums of such multiples are exact integers. To
 # divide them by _ONE gives the correctly rounded float.
@@ -28,7 +30,7 @@ def _to_fixed(value: float) -> int:
     return numerator * (_ONE // denominator)
 
 
-class Tally:
+class Tally(TallyDisplay):
     """The number of pulls and the sum of rewards of each arm.
 
     >>> tally = Tally(pulls=[2, 1], sums=[1.0, 1.0])
@@ -143,7 +145,11 @@ class Tally:
         self.round -= count
 
     def only(self, arm: int) -> Tally:
-        """Return the tally of one arm."""
+        """Return the tally of one arm.
+
+        >>> Tally([2, 1], [1.0, 0.5]).only(1).sums
+        array([0.5])
+        """
         single = Tally.__new__(Tally)
         rest = {0: self._residues[arm]} if arm in self._residues else {}
         single._assign(self._pulls[arm : arm + 1].copy(), self._sums[arm : arm + 1].copy(), rest)
@@ -208,7 +214,12 @@ class Tally:
         self._assign(self._pulls, self._sums, self._residues)
 
     def copy(self) -> Tally:
-        """Return an independent tally with the same content."""
+        """Return an independent tally with the same content.
+
+        >>> tally = Tally([2, 1], [1.0, 0.5])
+        >>> tally.copy() == tally
+        True
+        """
         copied = Tally.__new__(Tally)
         copied._assign(self._pulls.copy(), self._sums.copy(), dict(self._residues))
         return copied
@@ -223,7 +234,11 @@ class Tally:
         )
 
     def __repr__(self) -> str:
-        return f"Tally(pulls={_shorten(self._pulls)}, sums={_shorten(self._sums)})"
+        return fields_repr("Tally", [("pulls", self._pulls), ("sums", self._sums)], what="arms")
+
+    def _columns(self) -> dict[str, list[Any]]:
+        pulls, sums = self._pulls.tolist(), self._sums.tolist()
+        return {"arm": list(range(len(self))), "pulls": pulls, "sum": sums, "mean": self.means.tolist()}
 
     def __getstate__(self) -> dict[str, Any]:
         return {"pulls": self._pulls, "sums": self._sums, "residues": self._residues}
@@ -252,7 +267,12 @@ class Tally:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Tally:
-        """Return the tally that `to_json` wrote."""
+        """Return the tally that `to_json` wrote.
+
+        >>> tally = Tally([2, 1], [1.0, 0.5])
+        >>> Tally.from_json(tally.to_json()) == tally
+        True
+        """
         try:
             data = json.loads(text)
         except (TypeError, ValueError, RecursionError) as error:
@@ -273,11 +293,6 @@ class Tally:
                 for part in rest.tolist():
                     tally._add_exactly(arm, part, 0)
         return tally
-
-
-def _shorten(values: NDArray[Any]) -> str:
-    shown = ", ".join(repr(value) for value in values[:8].tolist())
-    return f"[{shown}, ... {values.size} arms]" if values.size > 8 else f"[{shown}]"
 
 
 def _numbers(values: ArrayLike, field: str, allowed: str) -> NDArray[Any]:

@@ -251,7 +251,7 @@ def test_a_plan_as_text_dict_and_figure(found) -> None:
     data = json.loads(json.dumps(found.to_dict()))
     assert PlanOption(**data["rows"][1]) == found.rows[1]
     assert data["frontier"] == [row.policy for row in found.frontier]
-    figure = found.figure()
+    figure = found.plot()
     labels = {text.get_text() for axes in figure.axes for text in axes.texts}
     assert {"B = 1", "B = 16", "5%"} <= labels
     missed = dataclasses.replace(found.rows[0], valid=False, coverage=0.71)
@@ -259,10 +259,10 @@ def test_a_plan_as_text_dict_and_figure(found) -> None:
     odd = dataclasses.replace(found, rows=(missed, without, *found.rows[2:]))
     assert missed not in odd.frontier
     assert without not in odd.frontier
-    labels = {text.get_text() for axes in odd.figure().axes for text in axes.texts}
+    labels = {text.get_text() for axes in odd.plot().axes for text in axes.texts}
     assert "none: covers 71%" in labels
     with pytest.raises(MaillardError, match="nothing to draw"):
-        dataclasses.replace(found, rows=(without,)).figure()
+        dataclasses.replace(found, rows=(without,)).plot()
 
 
 def test_progress_and_an_interruption() -> None:

@@ -440,7 +440,7 @@ def test_the_report_of_a_result() -> None:
     assert "assumes:" in text
     plain = json.loads(json.dumps(result.to_dict(), allow_nan=False))
     assert plain["mean"] == pytest.approx(result.mean.tolist())
-    assert result.curve().axes
+    assert result.plot().axes
 
 
 def test_bounds_are_shown_as_bounds() -> None:
@@ -454,4 +454,4 @@ def test_bounds_are_shown_as_bounds() -> None:
     assert result.bounded
     assert result.to_dict()["mean"][-1] is None
     assert ".." in str(result)
-    assert result.curve().axes
+    assert result.plot().axes

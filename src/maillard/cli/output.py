@@ -245,7 +245,7 @@ def draw_curves(found: Sequence[Replay]) -> Any:
 
     first = found[0]
     if len(found) == 1:
-        return first.curve()
+        return first.plot()
     series = []
     for each in found:
         if not np.array_equal(each.rounds, first.rounds):

@@ -147,7 +147,7 @@ def plan(
         echo_json(plain(found.to_dict()))
     else:
         click.echo(str(found))
-    _write_figure(found.figure, figure)
+    _write_figure(found.plot, figure)
     if width is not None:
         best = found.choose(width)
         click.echo(f"least regret with a half-width of at most {width:g}: {best.policy}", err=as_json)

@@ -13,6 +13,7 @@ from maillard.client.retries import RetryLimits
 from maillard.client.transport import Transport
 from maillard.decisions.identifiers import check_name
 from maillard.errors import InvalidValue
+from maillard.short_reprs import COLUMNS, cut
 
 Connections = TypeVar("Connections")
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -89,11 +90,15 @@ class BaseClient(Generic[Connections]):
         return self._scope.experiment
 
     def bandit(self, experiment: str) -> Self:
-        """A client for this experiment. It shares the connections of this client, which closes them."""
+        """A client for this experiment. It shares the connections of this client, which closes them.
+
+        >>> client.bandit("prices").experiment
+        'prices'
+        """
         bound = copy.copy(self)
         bound._scope = Scope(self._scope.url, check_name("experiment", experiment))
         bound._shares_connections = True
         return bound
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._scope}>"
+        return f"<{cut(f'{type(self).__name__} {self._scope}', COLUMNS - 2)}>"

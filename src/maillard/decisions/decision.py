@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import math
 from datetime import datetime
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from maillard import notebook_html
 from maillard.decisions.timestamps import from_microseconds
+from maillard.optional_packages import data_frame, needs_extra
+from maillard.short_reprs import fields_repr
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_LISTED = 100  # arms in an HTML table
 LOG_PROBABILITY_TOLERANCE = 1e-9  # rounding may raise the logarithm of a probability this far above 0
 
 Outcome = Literal[
@@ -18,7 +25,14 @@ Outcome = Literal[
 
 
 class Decision(NamedTuple):
-    """One choice, the distribution it was sampled from, and the state that determined the distribution."""
+    """One choice, the distribution it was sampled from, and the state that determined the distribution.
+
+    >>> from maillard import Bandit, Reward
+    >>> bandit = Bandit(["red", "blue"], reward=Reward(low=0, high=1), seed=1)
+    >>> decision = bandit.choose(unit="user-17")
+    >>> decision.arm, decision.probability, decision.unit
+    ('red', 0.5, 'user-17')
+    """
 
     id: str
     "A UUID of version 7."
@@ -70,6 +84,64 @@ class Decision(NamedTuple):
     def at(self) -> datetime:
         """`time` as a datetime."""
         return from_microseconds(self.time)
+
+    def __repr__(self) -> str:
+        names = ("id", "experiment", "unit", "arm", "probability", "probabilities", "state")
+        return fields_repr("Decision", [(name, getattr(self, name)) for name in names], what="arms")
+
+    def __dir__(self) -> list[str]:
+        # Without the methods of a tuple. `super()` is not available in a named tuple.
+        return [name for name in object.__dir__(self) if name not in ("count", "index")]
+
+    def _repr_html_(self) -> str:
+        likely = sorted(self.probabilities.items(), key=lambda pair: (pair[0] != self.arm, -pair[1]))[
+            :_LISTED
+        ]
+        rows = [(arm, notebook_html.percent(p), notebook_html.bar(p)) for arm, p in likely]
+        unit = "" if self.unit is None else f" for {self.unit!r}"
+        repeat = "" if self.origin is None else f", which repeats decision {self.origin}"
+        return notebook_html.fragment(
+            f"{self.arm}, with a probability of {notebook_html.percent(self.probability)}",
+            notebook_html.table(["arm", "probability", ""], rows, marked=[0]),
+            notebook_html.more_rows(len(self.eligible) - _LISTED, "arms"),
+            "" if self.context is None else notebook_html.table([], [("context", self.context)]),
+            facts=f"decision {self.id}{unit} at {self.at:%Y-%m-%d %H:%M:%S} UTC{repeat}",
+        )
+
+    @needs_extra("notebook")
+    def plot(self) -> Figure:
+        """Return a figure of the probabilities of the eligible arms; the chosen arm is bold.
+
+        >>> from maillard import Bandit
+        >>> Bandit(["red", "blue"], "uniform").choose().plot()  # doctest: +ELLIPSIS
+        <...Figure size ...>
+        """
+        from maillard import figures
+
+        title = f"Decision for {self.unit!r}" if self.unit is not None else "Decision"
+        return figures.probabilities(
+            self.eligible, list(self.probabilities.values()), title=f"{title}: {self.arm}", chosen=self.arm
+        )
+
+    def to_frame(self) -> Any:
+        """Return a pandas data frame with a row for each eligible arm.
+
+        The columns are `arm`, `probability`, `log_probability` and `chosen`.
+
+        >>> from maillard import Bandit
+        >>> Bandit(["red", "blue"], "uniform", seed=1).choose().to_frame()
+            arm  probability  log_probability  chosen
+        0   red          0.5        -0.693147    True
+        1  blue          0.5        -0.693147   False
+        """
+        return data_frame(
+            {
+                "arm": list(self.eligible),
+                "probability": list(self.probabilities.values()),
+                "log_probability": list(self.log_probabilities),
+                "chosen": [arm == self.arm for arm in self.eligible],
+            }
+        )
 
 
 class LoggedContext(NamedTuple):

@@ -55,9 +55,18 @@ def _general_names() -> list[str]:
     return [cls.name for cls in sorted(found, key=lambda cls: cls.order)]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Comparison(Estimates):
-    """The value of one target minus that of another, by each requested estimator."""
+    """The value of one target minus that of another, by each requested estimator.
+
+    >>> from maillard import simulate_log
+    >>> log = simulate_log("ms+:floor=0.2", "bernoulli:0.6,0.3", horizon=2000, seed=1)
+    >>> found = compare(log, "arm:0", "arm:1")
+    >>> found.best.name, found.best.lower > 0, found.to_dict()["best"]
+    ('aipw-two-point', True, 'aipw-two-point')
+    >>> round(found.first["snips"].value - found.second["snips"].value, 1)
+    0.3
+    """
 
     first: Report
     second: Report
@@ -98,9 +107,18 @@ class Comparison(Estimates):
         """What a reader must know before using the estimates, in plain words."""
         return list(dict.fromkeys([*self.first.warnings, *self.second.warnings]))
 
+    @property
+    def notes(self) -> list[str]:
+        """What a reader must know, as lines of text: the population, unused decisions, and warnings."""
+        return list(dict.fromkeys([*notes_of(self.first), *notes_of(self.second), *together_of(self)]))
+
+    @property
+    def _size_text(self) -> str:
+        """The log."""
+        return self.first.source
+
     def __str__(self) -> str:
-        notes = dict.fromkeys([*notes_of(self.first), *notes_of(self.second), *together_of(self)])
-        return "\n".join([f"{self.target} on {self.first.source}", *notes, *lines_of(self)])
+        return "\n".join([f"{self.target} on {self._size_text}", *self.notes, *lines_of(self)])
 
 
 @overload

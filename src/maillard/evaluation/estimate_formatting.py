@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from maillard.evaluation.evaluation_report import Estimate
+if TYPE_CHECKING:
+    from maillard.evaluation.evaluation_report import Estimate
 
 _MAX_DECIMALS = 10
 
@@ -13,6 +15,7 @@ _MAX_DECIMALS = 10
 def decimals_of(estimates: Iterable[Estimate]) -> int:
     """The number of decimals that shows two digits of the narrowest interval's half-width.
 
+    >>> from maillard.evaluation import Estimate
     >>> decimals_of([Estimate(name="ips", value=0.4973, lower=0.4746, upper=0.5201)])
     3
     """

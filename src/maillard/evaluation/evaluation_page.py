@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from maillard.array_types import Floats
 from maillard.decisions.files.output_files import atomic_file, check_report_path
 from maillard.errors import InvalidValue
 from maillard.evaluation.comparing import Comparison
 from maillard.evaluation.diagnostics import Diagnostics
-from maillard.evaluation.estimate_formatting import decimals_of
+from maillard.evaluation.estimate_display import estimate_rows
+from maillard.evaluation.estimate_figures import draw_estimates, draw_weights, ends_of
 from maillard.evaluation.evaluation_report import Report, grouped
 
 _FIGURE_TITLES = {"forest": "Estimates with their intervals", "weights": "Distribution of the weights"}
@@ -107,22 +107,7 @@ class ResultSection:
     @property
     def rows(self) -> list[tuple[str, ...]]:
         """Rows of the table: estimator, value, both ends, standard error, level and type of the interval."""
-        digits = decimals_of(self.result.values())
-
-        def text(value: float | None, extra_digits: int = 0) -> str:
-            return "–" if value is None else f"{value:,.{digits + extra_digits}f}".replace("-", "−")
-
-        return [
-            (
-                each.name,
-                *map(text, (each.value, each.lower, each.upper)),
-                text(each.standard_error, 1),
-                "–" if each.level is None else f"{each.level:g}",
-                each.interval,
-            )
-            for each in self.result.values()
-            if each.value is not None
-        ]
+        return estimate_rows(self.result)
 
 
 def _sections(given: Report | Comparison) -> list[ResultSection]:
@@ -158,12 +143,13 @@ def _drawings(sections: Sequence[ResultSection]) -> dict[str, Any]:
     from maillard.figures import svg
     from maillard.html_report import inline_figure
 
-    ends = np.concatenate([_ends(each) for each in sections if each.diagnostics is not None])
+    ends = np.concatenate([ends_of(each.result) for each in sections if each.diagnostics is not None])
     axis = None if np.isnan(ends).all() else (float(np.nanmin(ends)), float(np.nanmax(ends)))
     drawings = {}
     for place, section in enumerate(sections):
         # All targets share the limits of the axis; a difference has its own.
-        forest = _forest(section, None if section.diagnostics is None else axis)
+        span = None if section.diagnostics is None else axis
+        forest = draw_estimates(section.result, span) if section.result.answered else None
         for name, figure in (("forest", forest), ("weights", _weights(section))):
             if figure is not None:
                 title = f"{_FIGURE_TITLES[name]}; the numbers are in the tables below"
@@ -171,53 +157,7 @@ def _drawings(sections: Sequence[ResultSection]) -> dict[str, Any]:
     return drawings
 
 
-def _ends(section: ResultSection) -> Floats:
-    """The value and both ends of each estimate; NaN if there is none."""
-    ends = [(each.value, each.lower, each.upper) for each in section.result.values()]
-    return np.array(ends, np.float64)
-
-
-def _forest(section: ResultSection, span: tuple[float, float] | None) -> Any:
-    """A figure of the estimates with their intervals; None if there is no estimate."""
-    from maillard import figures
-
-    if not section.result.answered:
-        return None
-    estimates = list(section.result.values())
-    sequences = [int(each.anytime_valid) for each in estimates]
-    marks = ["circle: valid at the end of the log"] * (0 in sequences)
-    marks += ["square: valid at any time"] * (1 in sequences)
-    hollow = [each.name for each in estimates if each.caveat]
-    marks += ["hollow: with a caveat"] * bool(hollow)
-    difference = section.diagnostics is None
-    return figures.forest(
-        [each.name for each in estimates],
-        *_ends(section).T,
-        label="difference in mean reward" if difference else "mean reward of a decision",
-        title=f"Estimates with {100 * section.result.confidence:.4g}% intervals",
-        style_indices=sequences,
-        hollow=hollow,
-        reference=0.0 if difference else None,
-        span=span,
-        note="; ".join(marks),
-    )
-
-
 def _weights(section: ResultSection) -> Any:
     """A histogram of the weights; None if there are none."""
-    from maillard import figures
-
-    d = section.diagnostics
-    if d is None or not d.histogram:
-        return None
-    low, high = min(d.histogram), max(d.histogram)
-    zeros = d.rows - sum(d.histogram.values())
-    return figures.histogram(
-        2.0 ** np.arange(low, high + 2),
-        [d.histogram.get(power, 0) for power in range(low, high + 1)],
-        xlabel="weight: the target's probability over the logged one",
-        ylabel="rows",
-        title="Weights",
-        xscale="log",
-        note=f"{zeros:,} more rows have weight 0" if zeros else "",
-    )
+    diagnostics = section.diagnostics
+    return None if diagnostics is None or not diagnostics.histogram else draw_weights(diagnostics)

@@ -14,8 +14,10 @@ import numpy as np
 from maillard.decisions.outcomes import MAX_DESIGN_EFFECT
 from maillard.errors import UnknownName
 from maillard.evaluation.diagnostics import ALL_ACTIONS, Diagnostics, LateRewards, share_text
+from maillard.evaluation.estimate_display import EstimatesDisplay
 from maillard.evaluation.estimators import all_estimators
 from maillard.evaluation.estimators.estimator import Estimator
+from maillard.short_reprs import dataclass_repr
 
 if TYPE_CHECKING:
     from maillard.evaluation.evidence import Evidence
@@ -23,7 +25,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """The result of one estimator. If it was refused, `value` is None and `refusal` is the reason."""
+    """The result of one estimator. If it was refused, `value` is None and `refusal` is the reason.
+
+    >>> from maillard import evaluate, simulate_log
+    >>> log = simulate_log("ms+:floor=0.2", "bernoulli:0.6,0.3", horizon=2000, seed=1)
+    >>> found = evaluate(log, "arm:1")["snips"]
+    >>> round(found.value, 2), found.lower < 0.3 < found.upper, found.interval, found.refusal
+    (0.3, True, 'normal', None)
+    """
 
     name: str
     value: float | None = None
@@ -42,14 +51,16 @@ class Estimate:
     anytime_valid: bool = False
     "Whether the interval is a confidence sequence: valid at all times simultaneously."
 
+    __repr__ = dataclass_repr
+
     @property
     def width(self) -> float:
         """The width of the interval."""
         return math.nan if self.lower is None or self.upper is None else self.upper - self.lower
 
 
-@dataclass(frozen=True, kw_only=True)
-class Estimates(Mapping[str, Estimate]):
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Estimates(EstimatesDisplay, Mapping[str, Estimate]):
     """Estimates by the names of their estimators."""
 
     confidence: float
@@ -154,9 +165,18 @@ class NotRequested(UnknownName, KeyError):
     __str__ = UnknownName.__str__
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Report(Estimates):
-    """The value of one target by each requested estimator."""
+    """The value of one target by each requested estimator.
+
+    >>> from maillard import evaluate, simulate_log
+    >>> log = simulate_log("ms+:floor=0.2", "bernoulli:0.6,0.3", horizon=2000, seed=1)
+    >>> report = evaluate(log, "arm:1", ["ips", "snips", "aipw-two-point"])
+    >>> report.best.name, [round(each.value, 2) for each in report.values()]
+    ('aipw-two-point', [0.32, 0.3, 0.29])
+    >>> report.diagnostics.rows, report.warnings, report.to_dict()["target"]
+    (1998, [], 'arm:1')
+    """
 
     target: str
     source: str
@@ -276,12 +296,23 @@ class Report(Estimates):
             f"{late[arm].mean:.4g}: the window is too short"
         ]
 
+    @property
+    def notes(self) -> list[str]:
+        """What a reader must know, as lines of text: the population, unused decisions, and warnings."""
+        return [*notes_of(self), *together_of(self)]
+
     def __str__(self) -> str:
         d = self.diagnostics
-        sizes = f"{d.rows:,} rows, effective size {d.effective_sample_size:,.1f}"
-        weights = f"mean weight {d.mean_weight:.4g}, largest {d.max_weight:.4g}"
-        title = f"{self.target} on {self.source}" + (f": {sizes}, {weights}" if d.rows else "")
-        return "\n".join([title, *notes_of(self), *together_of(self), *lines_of(self)])
+        weights = f", mean weight {d.mean_weight:.4g}, largest {d.max_weight:.4g}"
+        title = f"{self.target} on {self._size_text}" + (weights if d.rows else "")
+        return "\n".join([title, *self.notes, *lines_of(self)])
+
+    @property
+    def _size_text(self) -> str:
+        """The log, the number of rows that were used, and their effective number."""
+        d = self.diagnostics
+        sizes = f": {d.rows:,} rows, effective size {d.effective_sample_size:,.1f}"
+        return f"{self.source}{sizes if d.rows else ''}"
 
 
 def _late_text(arm: str, late: LateRewards) -> str:

@@ -18,29 +18,36 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
 
+from maillard import notebook_html
 from maillard.array_types import Floats, Ints
 from maillard.decisions.columns import Columns
 from maillard.decisions.contexts import Contexts
 from maillard.decisions.selection import Names
 from maillard.errors import CannotAnswer, InvalidValue, UnknownName
 from maillard.evaluation.comparing import Comparison, compare_with_bounds, default_names
+from maillard.evaluation.estimate_display import estimate_columns
 from maillard.evaluation.evaluating import run_with_bounds
 from maillard.evaluation.evaluation_log import EvaluationLog, open_log
 from maillard.evaluation.evaluation_report import Report
 from maillard.evaluation.linear_rules import LinearRule, best_linear, declared_features
 from maillard.evaluation.reward_models import with_predictions
 from maillard.evaluation.rules import Rule
-from maillard.evaluation.segments import split_log, summary
+from maillard.evaluation.segments import SHOWN_HEADS, shown_cells, shown_estimate, split_log, summary
 from maillard.evaluation.settings import Options, Settings, with_options
 from maillard.evaluation.tree_search import best_tree, candidate_conditions, holds_in
 from maillard.evaluation.unit_hashes import unit_hashes
 from maillard.evaluation.weighted_rows import rewarded_columns
 from maillard.features import Features
+from maillard.optional_packages import data_frame, needs_extra
 from maillard.policies.targets import FixedArm
+from maillard.short_reprs import fit_screen
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _MAX_KEYS = 8
 _HASH_STEPS = 10_000
@@ -49,7 +56,19 @@ _MIN_ELIGIBLE = 0.9  # of the decisions, in which an arm of a rule must have bee
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedRule:
-    """A rule, and its value on decisions that were not used to learn it."""
+    """A rule, and its value on decisions that were not used to learn it.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(1)
+    >>> device, arm = rng.choice(["phone", "desktop"], 600), rng.choice(["red", "blue"], 600)
+    >>> log = {"arm": arm, "probability": np.full(600, 0.5), "device": device}
+    >>> log["reward"] = rng.random(600) < np.where((arm == "red") == (device == "phone"), 0.8, 0.3)
+    >>> found = learn_rule(log, "device", depth=1, context="device", reward_range=(0, 1))
+    >>> found.to_dict()["rule"], found.rows
+    ('rule:device=desktop->blue,else->red', (300, 300))
+    >>> round(found.report.best.value, 2), found.comparison.best.lower > 0  # better than the best arm
+    (0.82, True)
+    """
 
     rule: str
     "The spec of the rule, which `evaluate` accepts."
@@ -80,7 +99,67 @@ class LearnedRule:
             ]
         )
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return fit_screen(str(self))
+
+    def _repr_html_(self) -> str:
+        first, second = self.rows
+        minus = f"minus arm:{self.best_arm}"
+        facts = [
+            ("rule", notebook_html.code(self.rule)),
+            ("learned on", f"{first:,} decisions"),
+            ("evaluated on", f"{second:,} others ({self.split})"),
+        ]
+        values = [("the rule", *shown_cells(self.report))]
+        if self.comparison is not None:
+            values.append((minus, *shown_cells(self.comparison)))
+        return notebook_html.fragment(
+            self.description,
+            notebook_html.table([], facts),
+            notebook_html.table(["on the second part", *SHOWN_HEADS], values),
+            notebook_html.details("The rule on the second part of the log", self.report._repr_html_()),
+            "" if self.comparison is None else notebook_html.details(minus, self.comparison._repr_html_()),
+            facts="learned rule",
+        )
+
+    @needs_extra("notebook")
+    def plot(self) -> Figure:
+        """Return a figure of the value of the rule and of the best arm, on decisions not used to learn it.
+
+        >>> rng = np.random.default_rng(1)
+        >>> device, arm = rng.choice(["phone", "desktop"], 600), rng.choice(["red", "blue"], 600)
+        >>> reward = np.where(device == "phone", arm == "red", arm == "blue")
+        >>> log = {"arm": arm, "probability": np.full(600, 0.5), "reward": reward, "device": device}
+        >>> learned = learn_rule(log, "device", depth=1, context="device", reward_range=(0, 1))
+        >>> learned.plot()  # doctest: +ELLIPSIS
+        <...Figure size ...>
+        """
+        from maillard.evaluation.estimate_figures import draw_intervals, level_text
+
+        named = [("the rule", shown_estimate(self.report))]
+        if self.comparison is not None:
+            named.append((f"arm:{self.best_arm}", shown_estimate(self.comparison.second)))
+        title = f"Mean reward with {level_text(self.report.confidence)} intervals"
+        return draw_intervals(named, is_difference=False, title=title)
+
+    def to_frame(self) -> Any:
+        """Return a pandas data frame: the estimates of the rule, and of its difference from the best arm.
+
+        The columns are those of `Report.to_frame`. The column `target` tells the two apart.
+
+        >>> rng = np.random.default_rng(1)
+        >>> device, arm = rng.choice(["phone", "desktop"], 600), rng.choice(["red", "blue"], 600)
+        >>> reward = np.where(device == "phone", arm == "red", arm == "blue")
+        >>> log = {"arm": arm, "probability": np.full(600, 0.5), "reward": reward, "device": device}
+        >>> learned = learn_rule(log, "device", depth=1, context="device", reward_range=(0, 1))
+        >>> learned.to_frame()["target"].unique().tolist()[0]
+        'rule:device=desktop->blue,else->red'
+        """
+        columns = estimate_columns(self.report)
+        if self.comparison is not None:
+            more = estimate_columns(self.comparison)
+            columns = {name: [*values, *more[name]] for name, values in columns.items()}
+        return data_frame(columns)
 
     def to_dict(self) -> dict[str, Any]:
         """The result as values that JSON supports."""
@@ -129,6 +208,7 @@ def learn_rule(
     - `confidence`: the probability, between 0 and 1, with which an interval contains the true value.
     - `estimators`: names of estimators for the report, as for `evaluate`.
 
+    >>> import numpy as np
     >>> rng = np.random.default_rng(1)
     >>> device, arm = rng.choice(["phone", "desktop"], 600), rng.choice(["red", "blue"], 600)
     >>> reward = np.where(device == "phone", arm == "red", arm == "blue")

@@ -12,20 +12,29 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import IO, Any, Generic, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
+from maillard import notebook_html
 from maillard.array_types import Ints
 from maillard.decisions.columns import Columns
 from maillard.decisions.contexts import value_text
 from maillard.errors import UnknownName
 from maillard.evaluation.contextual_targets import contexts_of
+from maillard.evaluation.estimate_display import estimate_columns
+from maillard.evaluation.estimate_formatting import decimals_of
 from maillard.evaluation.evaluation_log import EvaluationLog, store_columns, stored_columns
 from maillard.evaluation.evaluation_report import Estimate, Estimates, plain
 from maillard.evaluation.settings import Settings
+from maillard.optional_packages import data_frame, needs_extra
+from maillard.short_reprs import LINES, fit_screen
 
-OTHER, MISSING = "(other)", "(missing)"
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+OTHER, MISSING, WHOLE = "(other)", "(missing)", "(whole log)"
+_DRAWN = 30  # segments in a figure or an HTML table
 _MAX_MEMORY = 1 << 24  # bytes of each segment kept in memory; a longer one goes to a temporary file
 
 Segment = str | tuple[str, ...]
@@ -33,9 +42,22 @@ Segment = str | tuple[str, ...]
 Result = TypeVar("Result", bound=Estimates)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Segments(Mapping[Segment, Result], Generic[Result]):
-    """The result for each segment, the largest first, and for the whole log."""
+    """The result for each segment, the largest first, and for the whole log.
+
+    >>> import numpy as np
+    >>> from maillard import evaluate
+    >>> rng = np.random.default_rng(1)
+    >>> arm, device = rng.choice(["red", "blue"], 600), rng.choice(["phone", "desktop"], 600)
+    >>> reward = rng.random(600) < np.where((arm == "red") == (device == "phone"), 0.8, 0.3)
+    >>> log = {"arm": arm, "probability": np.full(600, 0.5), "reward": reward, "device": device}
+    >>> found = evaluate(log, "arm:red", ["snips"], context="device", by="device", reward_range=(0, 1))
+    >>> {segment: round(report["snips"].value, 2) for segment, report in found.items()}
+    {'phone': 0.77, 'desktop': 0.26}
+    >>> round(found.whole["snips"].value, 2), found.sizes, found.to_dict()["by"]
+    (0.52, {'phone': 314, 'desktop': 286}, ['device'])
+    """
 
     by: tuple[str, ...]
     results: Mapping[Segment, Result]
@@ -59,17 +81,91 @@ class Segments(Mapping[Segment, Result], Generic[Result]):
 
     def __str__(self) -> str:
         """The best estimate of each segment, then those of the whole log."""
+        return "\n".join([*self._lines(), "the whole log:", str(self.whole)])
+
+    def __repr__(self) -> str:
+        lines = self._lines()
+        kept = LINES - 2 - sum(len(line) // 110 for line in lines)  # lines that are too long are wrapped
+        more = [f"  ... and {len(lines) - kept:,} more segments"] if len(lines) > kept else []
+        return fit_screen("\n".join([*lines[:kept], *more, f"  the whole log  {summary(self.whole)}"]))
+
+    def _lines(self) -> list[str]:
         first: Any = next(iter(self.results.values()))
-        title = f"{first.target} by {', '.join(self.by)}"
         width = max(len(segment_text(each)) for each in self.results)
         lines = [
-            f"{title}: {len(self)} segments. {self.validity}",
+            f"{first.target} by {', '.join(self.by)}: {len(self)} segments. {self.validity}",
             *(f"  note: {each}" for each in self.notes),
         ]
         for segment, each in self.results.items():
             name, size = f"{segment_text(segment):{width}}", f"{self.sizes[segment]:>9,}"
             lines.append(f"  {name}  {size} rows  {summary(each)}")
-        return "\n".join([*lines, "the whole log:", str(self.whole)])
+        return lines
+
+    def _shown(self) -> list[tuple[str, int, Result]]:
+        """Name, size and result of the segments that a figure and a table have, then of the whole log."""
+        largest = list(self.results.items())[:_DRAWN]
+        return [
+            *((segment_text(name), self.sizes[name], each) for name, each in largest),
+            (WHOLE, sum(self.sizes.values()), self.whole),
+        ]
+
+    def _repr_html_(self) -> str:
+        first: Any = next(iter(self.results.values()))
+        rows = [[name, size, *shown_cells(each)] for name, size, each in self._shown()]
+        head = [", ".join(self.by), "decisions", *SHOWN_HEADS]
+        return notebook_html.fragment(
+            f"{first.target} by {', '.join(self.by)}",
+            notebook_html.table(head, rows, marked=[len(rows) - 1], caption=self.validity),
+            notebook_html.more_rows(len(self) - _DRAWN, "segments"),
+            notebook_html.items(self.notes),
+            facts=f"{len(self)} segments",
+        )
+
+    @needs_extra("notebook")
+    def plot(self) -> Figure:
+        """Return a figure of the best estimate of each segment, and of the whole log, with their intervals.
+
+        >>> from maillard import evaluate
+        >>> rng = np.random.default_rng(1)
+        >>> device, arm = rng.choice(["phone", "desktop"], 600), rng.choice(["red", "blue"], 600)
+        >>> log = {"arm": arm, "probability": np.full(600, 0.5), "reward": arm == "red", "device": device}
+        >>> found = evaluate(log, "arm:red", by="device", reward_range=(0, 1))
+        >>> found.plot()  # doctest: +ELLIPSIS
+        <...Figure size ...>
+        """
+        from maillard.evaluation.comparing import Comparison
+        from maillard.evaluation.estimate_figures import draw_intervals, level_text
+
+        first: Any = next(iter(self.results.values()))
+        return draw_intervals(
+            [(name, shown_estimate(each)) for name, _, each in self._shown()],
+            is_difference=isinstance(self.whole, Comparison),
+            title=f"{first.target} by {', '.join(self.by)} with {level_text(first.confidence)} intervals "
+            f"(whole log: {level_text(self.whole.confidence)})",
+        )
+
+    def to_frame(self) -> Any:
+        """Return a pandas data frame with a row for each segment and estimator.
+
+        The first columns are `segment` (as text) and `decisions`; the others are those of the report or the
+        comparison of the segment. The last rows have the segment `(whole log)`.
+
+        >>> from maillard import evaluate
+        >>> rng = np.random.default_rng(1)
+        >>> device, arm = rng.choice(["phone", "desktop"], 600), rng.choice(["red", "blue"], 600)
+        >>> log = {"arm": arm, "probability": np.full(600, 0.5), "reward": arm == "red", "device": device}
+        >>> frame = evaluate(log, "arm:red", by="device", reward_range=(0, 1)).to_frame()
+        >>> frame.loc[frame["recommended"], ["segment", "decisions"]].values.tolist()
+        [['desktop', 303], ['phone', 297], ['(whole log)', 600]]
+        """
+        columns: dict[str, list[Any]] = {"segment": [], "decisions": []}
+        named = [*((segment_text(name), self.sizes[name], each) for name, each in self.results.items())]
+        for name, size, each in [*named, (WHOLE, sum(self.sizes.values()), self.whole)]:
+            found = estimate_columns(each)
+            found |= {"segment": [name] * len(each), "decisions": [size] * len(each)}
+            for column, values in found.items():
+                columns.setdefault(column, []).extend(values)
+        return data_frame(columns)
 
     @property
     def confidence(self) -> float:
@@ -143,6 +239,19 @@ def summary(found: Estimates) -> str:
     level = f"{100 * found.confidence:.4g}%"
     caveat = f"  but: {best.caveat}" if found.best is None else ""
     return f"{best.value:.6g}  {level} [{best.lower:.6g}, {best.upper:.6g}]  {best.name}{caveat}"
+
+
+SHOWN_HEADS = ("value", "lower", "upper", "estimator", "note")
+
+
+def shown_cells(found: Estimates) -> tuple[str | None, ...]:
+    """Cells of a table for the estimate to read first: value, both ends, estimator, and what is in doubt."""
+    best = shown_estimate(found)
+    if best is None:
+        return (None, None, None, "", summary(found))
+    digits = decimals_of([best])
+    value, lower, upper = (f"{each:,.{digits}f}" for each in (best.value, best.lower, best.upper))
+    return (value, lower, upper, best.name, best.caveat if found.best is None else "")
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from maillard.features.feature_types import (
     type_from_data,
     type_of,
 )
+from maillard.short_reprs import COLUMNS, cut, listed
 
 # The version of the encoding: the order of the columns, scaling, rounding and hashing. Version 2 has also
 # `rest_crosses`, and bins of numbers; a declaration without them has version 1.
@@ -249,6 +250,12 @@ class Features:
 
         The result has the same bits as `encode` of each row, without an arm. A column that is not declared is
         refused, unless there is a `rest`; `frame[list(features.inputs)]` selects the declared ones.
+
+        >>> import pandas as pd
+        >>> frame = pd.DataFrame({"device": ["phone", "desktop"], "age": [54, 90]})
+        >>> Features({"device": ["phone", "desktop"], "age": (18, 90)}).encode_frame(frame)
+        array([[1., 1., 0., 0., 0.],
+               [1., 0., 1., 0., 1.]])
         """
         from maillard.features.frame_encoding import encode_frame
 
@@ -280,6 +287,12 @@ class Features:
         Crosses come after all features. So a feature that is appended to others keeps their columns in place
         only if there are no crosses; otherwise use `positions`. The columns of `rest` change their meaning
         when a feature is declared, because it is not part of the rest any more.
+
+        >>> old = Features({"device": ["phone", "desktop"]})
+        >>> Features({"device": ["phone", "desktop"], "age": (18, 90)}).extends(old)
+        True
+        >>> Features({"device": ["phone", "desktop", "tablet"]}).extends(old)
+        False
         """
         try:
             return np.array_equal(self.positions(other), np.arange(other.dimension))
@@ -296,9 +309,8 @@ class Features:
         return hash(self._key())
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}: {type_.kind}" for name, type_ in list(self.types.items())[:8])
-        more = f", ... {len(self.types)} features" if len(self.types) > 8 else ""
-        return f"Features({shown}{more}; {self.dimension} columns)"
+        texts = [f"{cut(name, 40)}: {type_.kind}" for name, type_ in self.types.items()]
+        return f"Features({listed(texts, COLUMNS - 30, what='features')}; {self.dimension} columns)"
 
     def to_json(self) -> str:
         """Return JSON from which `from_json` restores equal features.
@@ -324,7 +336,12 @@ class Features:
 
     @classmethod
     def from_json(cls, text: str | bytes, *, max_dimension: int | None = None) -> Features:
-        """Return the features that `to_json` wrote. Give a limit if others may have written the text."""
+        """Return the features that `to_json` wrote. Give a limit if others may have written the text.
+
+        >>> features = Features({"age": (18, 90)})
+        >>> Features.from_json(features.to_json()) == features
+        True
+        """
         try:
             data = json.loads(text)
         except (TypeError, ValueError, RecursionError) as error:

@@ -17,19 +17,22 @@ import numpy as np
 
 from maillard.errors import InvalidValue
 from maillard.feature_grid import STEPS
+from maillard.short_reprs import dataclass_repr
 
 _OTHER = "(other)"
 _MAX_CACHED_TEXT = 200  # characters of a text whose hash is cached
 _FORMS = "a range (low, high), a list of levels, bool, hashed(m), or number(), category() or flag()"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FeatureType(ABC):
     """How a value becomes numbers."""
 
     kind: ClassVar[str]
     default: Any = field(default=None, kw_only=True)
     "The value to use if a value is missing; None if a missing value is an error."
+
+    __repr__ = dataclass_repr
 
     @property
     @abstractmethod
@@ -70,7 +73,7 @@ class FeatureType(ABC):
             self.encode("default", self.default)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Number(FeatureType):
     """A number from `low` to `high`, scaled to -1 to 1. Values outside are clipped."""
 
@@ -113,7 +116,7 @@ class Number(FeatureType):
         return {"low": self.low, "high": self.high}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Flag(FeatureType):
     """True or False (or 1 or 0): one column that is 1 or 0."""
 
@@ -142,7 +145,7 @@ class Flag(FeatureType):
         return {}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Category(FeatureType):
     """One of several levels: one 0/1 column per level, and one for any other value."""
 
@@ -178,7 +181,7 @@ class Category(FeatureType):
         return {"levels": list(self.levels)}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Hashed(FeatureType):
     """A category with many levels, hashed into `buckets` 0/1 columns."""
 
@@ -250,7 +253,11 @@ def number(low: float, high: float, *, default: float | None = None) -> Number:
 
 
 def flag(*, default: bool | None = None) -> Flag:
-    """True or False; the short form is `bool`."""
+    """True or False; the short form is `bool`.
+
+    >>> flag(default=False)
+    Flag(default=False)
+    """
     return Flag(default=default)
 
 
@@ -258,6 +265,9 @@ def category(levels: Iterable[str], *, default: str | None = None) -> Category:
     """One of several levels; the short form is a list of them.
 
     A default that is not a level belongs to "other", like any such value.
+
+    >>> category(["phone", "desktop"], default="phone")
+    Category(default='phone', levels=('phone', 'desktop'))
     """
     return Category(levels, default=default)  # type: ignore[arg-type]  # becomes a tuple
 
@@ -267,6 +277,12 @@ def hashed(buckets: int, *, default: str | None = None, numbers: Literal["text",
 
     With `numbers="bins"`, a number belongs to the bin of numbers of similar size. By default, whole numbers
     are categories like texts, and other numbers are refused.
+
+    >>> hashed(64, default="unknown")
+    Hashed(default='unknown', buckets=64, numbers='text')
+    >>> from maillard import Features
+    >>> Features({"city": hashed(64)}).dimension  # with the intercept
+    65
     """
     return Hashed(buckets, default=default, numbers=numbers)
 

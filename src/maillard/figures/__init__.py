@@ -12,6 +12,7 @@ from maillard.figures.forest_charts import forest
 from maillard.figures.frontier_charts import frontier
 from maillard.figures.histograms import histogram
 from maillard.figures.line_charts import curves, sweep
+from maillard.figures.probability_bars import probabilities
 from maillard.figures.reference_lines import Reference
 from maillard.figures.saving import save, standalone, svg
 from maillard.figures.style import COLOURS, DASHES, GRID, INK, MARKERS, MUTED, PANEL
@@ -31,6 +32,7 @@ __all__ = [
     "forest",
     "frontier",
     "histogram",
+    "probabilities",
     "save",
     "standalone",
     "svg",

@@ -1,4 +1,4 @@
-"""Bar charts of mean regret with its standard deviation, in the style of the paper's Figures 2 and 3."""
+"""Bar charts: plain numbers, or mean regret with its standard deviation as in the paper."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ _GAP = 9.0  # points before the printed values
 def bars(
     names: Sequence[str],
     means: ArrayLike,
-    deviations: ArrayLike,
+    deviations: ArrayLike | None = None,
     *,
+    values: Sequence[str] | None = None,
     label: str,
     title: str = "",
     shaded: Collection[str] = (),
@@ -40,12 +41,14 @@ def bars(
 ) -> Figure:
     """Draw a bar for each name, with its mean and standard deviation, and print both numbers at the right.
 
+    Without `deviations` there are only the means, and `values` are the texts to print in place of numbers.
     Names in `shaded` have grey bars, names in `hatched` hatched bars, names in `emphasised` are bold. A bar
     that is longer than `limit` has a gap and a pointed end; a longer deviation ends in an arrow. The default
     limit prevents that a few very long bars make all others too short. All bars have the same colour unless
     `style_indices` are given.
     """
-    mean, deviation = np.asarray(means, float), np.asarray(deviations, float)
+    mean = np.asarray(means, float)
+    deviation = np.zeros(mean.size) if deviations is None else np.asarray(deviations, float)
     end = _axis_end(mean + deviation) if limit is None else limit
     styles = series_styles(len(names), style_indices or (0,) * len(names))
     figure, axes = new_figure(size)
@@ -59,9 +62,11 @@ def bars(
                 lines = Polygon(part, fill=False, hatch="/////", linewidth=0, edgecolor=INK, alpha=0.75)
                 axes.add_artist(lines)
     _draw_deviations(axes, mean, deviation, end, cap=thick * 0.45)
-    values = [f"{format_number(m)} ± {format_number(s)}" for m, s in zip(mean, deviation, strict=True)]
+    texts = [format_number(float(each)) for each in mean] if values is None else values
+    if deviations is not None:
+        texts = [f"{text} ± {format_number(s)}" for text, s in zip(texts, deviation, strict=True)]
     draw_frame_with_values(
-        figure, axes, names, values, gap=_GAP, bold=emphasised, title=title, xlabel=label, note=note
+        figure, axes, names, texts, gap=_GAP, bold=emphasised, title=title, xlabel=label, note=note
     )
     return figure
 

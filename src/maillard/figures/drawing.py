@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from typing import Any
 
 import matplotlib as mpl
@@ -16,13 +17,26 @@ from maillard.figures.style import INK, RC, SMALL
 from maillard.figures.text_layout import LINE_SPACING
 
 LINE_HEIGHT = LINE_SPACING * SMALL  # of small text, in points
+_PIXELS = 90  # of a notebook, per inch
+_SHARPNESS = 2  # dots per pixel, for screens with a high resolution
 
 styled = mpl.rc_context(RC)  # decorates functions that draw in the common style
 
 
+class NotebookFigure(Figure):
+    """A figure that a notebook shows as a picture. pyplot does not know it."""
+
+    @styled
+    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
+        buffer = BytesIO()
+        self.savefig(buffer, format="png", dpi=_SHARPNESS * _PIXELS, metadata={"Software": None})
+        wide, high = self.get_size_inches()
+        return buffer.getvalue(), {"width": round(_PIXELS * wide), "height": round(_PIXELS * high)}
+
+
 def new_figure(size: tuple[float, float]) -> tuple[Figure, Axes]:
     """Create an empty figure of this size in inches, with axes."""
-    figure = Figure(figsize=size)
+    figure = NotebookFigure(figsize=size)
     axes = figure.add_axes((0.1, 0.1, 0.8, 0.8))
     axes.set_axis_off()
     return figure, axes

@@ -34,7 +34,7 @@ def svg(figure: Figure, *, prefix: str = "", title: str = "", description: str =
     """
     buffer = StringIO()
     with mpl.rc_context(RC):
-        figure.savefig(buffer, format="svg", metadata=dict.fromkeys(_METADATA))
+        figure.savefig(buffer, format="svg", facecolor="none", metadata=dict.fromkeys(_METADATA))
     text = _GROUP.sub("<g>", _UNNEEDED.sub("", buffer.getvalue()))
     text = _DIGITS.sub(r"\1", _NAME.sub(rf"\1{prefix}", text))
     label = f' aria-label="{escape(title)}"' if title else ""

@@ -56,7 +56,7 @@ RC: Any = {
     "path.simplify": False,  # simplification would remove the very short lines that draw dots
     "svg.hashsalt": "maillard",
     "svg.fonttype": "path",
-    "figure.facecolor": "none",
+    "figure.facecolor": "white",  # in notebooks, also those with a dark theme; `svg` leaves it out
     "savefig.facecolor": "auto",
     "axes.facecolor": "none",
     "lines.linewidth": 1.8,

@@ -1,19 +1,19 @@
 """Rendering of the HTML reports.
 
 A report is one file: style and figures are inline, and there is no script. Every value passes through
-jinja2's escaping and `_printable`; only the figures, which this package draws, are inserted as markup. Figure
+jinja2's escaping and `printable`; only the figures, which this package draws, are inserted as markup. Figure
 colours become CSS variables, so that figures follow the light or dark color scheme of the page.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from maillard.errors import MaillardError
 from maillard.figures import COLOURS, GRID, INK, MUTED
+from maillard.notebook_html import number_text, printable
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -40,11 +40,11 @@ def page_environment(package: str) -> Environment:
         loader=ChoiceLoader([PackageLoader(package, "."), PackageLoader("maillard.html_report", ".")]),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=_printable,
+        finalize=printable,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(number=_number, percent=_percent)
+    environment.filters.update(number=number_text, percent=_percent)
     environment.globals.update(right_aligned=_right_aligned, colour_variables=_COLOUR_VARIABLES)
     return environment
 
@@ -69,46 +69,6 @@ def is_wide(svg: str) -> bool:
     """Whether a drawing needs a row of its own, by the width of its viewBox."""
     box = re.search(r'viewBox="\S+ \S+ (\S+) \S+"', svg)
     return box is not None and float(box[1]) > _WIDE
-
-
-def _printable(value: Any) -> Any:
-    """Text with invisible characters (control, direction, lone surrogates) as escape sequences."""
-    if type(value) is not str or value.isprintable():
-        return value
-    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in value)
-
-
-def _number(value: str | int | float | bool | None) -> str:
-    """A value as text: integers in full, other numbers with four significant digits.
-
-    >>> [_number(x) for x in (None, True, "ms+", 20_000, -0.5, 12.34567, 1234567.8, 0.1 + 0.02, 0.00001234)]
-    ['–', '✓', 'ms+', '20,000', '−0.5', '12.35', '1,234,568', '0.12', '1.234×10⁻⁵']
-    """
-    if value is None:
-        return "–"
-    if isinstance(value, bool):
-        return "✓" if value else "✗"
-    if isinstance(value, str):
-        return value
-    if not math.isfinite(value):
-        return str(value).replace("inf", "∞").replace("nan", "–").replace("-", "−")
-    return _finite(value).replace("-", "−")
-
-
-def _finite(value: int | float) -> str:
-    if isinstance(value, int):
-        return f"{value:,}"
-    size = abs(value)
-    if size and not 1e-4 <= size < 1e15:
-        digits, power = f"{value:.3e}".split("e")
-        return f"{digits}×10" + str(int(power)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    short = f"{value:,.4g}" if size < 1000 else f"{value:,.0f}"
-    # A number that has fewer digits, such as a parameter, stays short; a measured number keeps its trailing
-    # zeros.
-    if math.isclose(float(short.replace(",", "")), value, rel_tol=1e-12):
-        return short
-    decimals = max(0, 3 - math.floor(math.log10(size)))
-    return f"{value:,.{decimals}f}"
 
 
 def _percent(fraction: float) -> str:

@@ -21,6 +21,11 @@ class AdaUCB(KnownHorizon, ScaledWidth, SubGaussianRewards, Pooled):
     formula: ClassVar[str] = (
         "mean + √(2 σ² L(T/H) / N), H = Σ_b min(N, √(N N_b)), L(y) = ln((y + e) √ln(y + e))"
     )
+    latex: ClassVar[str] = (
+        r"\argmax_a \; \hat\mu_a + \sqrt{\frac{2 \sigma^2 L(T / H_a)}{N_a}}, \quad "
+        r"H_a = \sum_b \min\left(N_a, \sqrt{N_a N_b}\right), \quad "
+        r"L(y) = \ln\left((y + e) \sqrt{\ln(y + e)}\right)"
+    )
     reference: ClassVar[str] = "Lattimore 2018"
     guarantees: ClassVar[Guarantees] = Guarantees(
         sub_ucb=True,

@@ -24,6 +24,7 @@ class AnytimeParameterFreeThresholding(Indexed):
     uses_best: ClassVar[bool] = False
     uses_round: ClassVar[bool] = False
     formula: ClassVar[str] = "argmin √N (|mean - τ| + ε)"
+    latex: ClassVar[str] = r"\argmin_a \; \sqrt{N_a} \left(|\hat\mu_a - \tau| + \varepsilon\right)"
     reference: ClassVar[str] = "Locatelli, Gutzeit and Carpentier 2016; Bian and Jun 2022, appendix"
     guarantees: ClassVar[Guarantees] = Guarantees(
         source="Locatelli, Gutzeit and Carpentier 2016",

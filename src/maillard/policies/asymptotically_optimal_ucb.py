@@ -21,6 +21,9 @@ class AsymptoticallyOptimalUCB(ScaledWidth, SubGaussianRewards, Indexed):
     monotone: ClassVar[bool] = True
     uses_best: ClassVar[bool] = False
     formula: ClassVar[str] = "mean + √(2 σ² ln(1 + t ln² t) / N)"
+    latex: ClassVar[str] = (
+        r"\argmax_a \; \hat\mu_a + \sqrt{\frac{2 \sigma^2 \, \ln(1 + t \, \ln^2 \, t)}{N_a}}"
+    )
     reference: ClassVar[str] = "Lattimore and Szepesvari 2020, Section 8"
     guarantees: ClassVar[Guarantees] = Guarantees(
         sub_ucb=True,

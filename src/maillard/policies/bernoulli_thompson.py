@@ -18,6 +18,7 @@ class BernoulliThompson(Perturbed):
 
     name: ClassVar[str] = "ts-bernoulli"
     formula: ClassVar[str] = "argmax of Beta(1 + S, 1 + N - S)"
+    latex: ClassVar[str] = r"\argmax_a \; \theta_a, \quad \theta_a \sim \mathrm{Beta}(1 + S_a, 1 + N_a - S_a)"
     reference: ClassVar[str] = "Thompson 1933; Kaufmann, Korda and Munos 2012"
     noise: ClassVar[ScoreDistribution] = BETA
     has_prior: ClassVar[bool] = True

@@ -23,6 +23,10 @@ class Boltzmann(Sampled):
     name: ClassVar[str] = "boltzmann"
     monotone: ClassVar[bool] = True
     formula: ClassVar[str] = "p ∝ exp(η_t mean), η_t = η or η ln t"
+    latex: ClassVar[str] = (
+        r"p_a \propto \, \exp(\eta_t \hat\mu_a), \quad "
+        r"\eta_t = \eta \;\text{ or }\; \eta \, \ln \, t"
+    )
     reference: ClassVar[str] = "Sutton 1990; Cesa-Bianchi, Gentile, Lugosi and Neu 2017"
     guarantees: ClassVar[Guarantees] = linear_regret(
         "Cesa-Bianchi, Gentile, Lugosi and Neu 2017",

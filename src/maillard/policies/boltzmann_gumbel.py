@@ -22,6 +22,10 @@ class BoltzmannGumbel(SubGaussianRewards, Perturbed):
 
     name: ClassVar[str] = "boltzmann-gumbel"
     formula: ClassVar[str] = "argmax mean + σ / √N Gumbel(0, 1)"
+    latex: ClassVar[str] = (
+        r"\argmax_a \; \hat\mu_a + \frac{\sigma}{\sqrt{N_a}} Z_a, \quad "
+        r"Z_a \sim \mathrm{Gumbel}(0, 1)"
+    )
     reference: ClassVar[str] = "Cesa-Bianchi, Gentile, Lugosi and Neu 2017"
     noise: ClassVar[ScoreDistribution] = GUMBEL
     guarantees: ClassVar[Guarantees] = Guarantees(

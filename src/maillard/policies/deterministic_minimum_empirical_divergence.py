@@ -25,6 +25,10 @@ class DeterministicMinimumEmpiricalDivergence(FamilyRewards, Indexed):
     engine_shape: ClassVar[str | None] = "listed"
     has_memory: ClassVar[bool] = True
     formula: ClassVar[str] = "uniform over {a: N KL(mean, best mean) <= ln(t / N)}"
+    latex: ClassVar[str] = (
+        r"\text{uniform over } "
+        r"\left\{a : N_a \, \mathrm{KL}(\hat\mu_a, \hat\mu_{\max}) \le \ln\frac{t}{N_a}\right\}"
+    )
     reference: ClassVar[str] = "Honda and Takemura 2010"
     guarantees: ClassVar[Guarantees] = Guarantees(
         asymptotically_optimal=True,

@@ -28,6 +28,9 @@ class EpsilonGreedy(Indexed):
     uses_best: ClassVar[bool] = False
     uses_round: ClassVar[bool] = False
     formula: ClassVar[str] = "p = (1 - ε) [leader] / leaders + ε / K"
+    latex: ClassVar[str] = (
+        r"p_a = (1 - \varepsilon) \frac{[a \text{ leads}]}{\text{number of leaders}} + \frac{\varepsilon}{K}"
+    )
     reference: ClassVar[str] = "Sutton and Barto 2018, Section 2.2"
     probability_kind: ClassVar[ProbabilityKind] = "closed form"
     guarantees: ClassVar[Guarantees] = linear_regret("immediate: ε T / K pulls of every arm")

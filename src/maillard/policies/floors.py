@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -46,6 +46,11 @@ class WithFloor(Policy, kw_only=False):
     array([0.8331, 0.1669])
     """
 
+    formula: ClassVar[str] = "(1 - ε) p + ε / K, with ε t^-decay in place of ε if there is a decay"
+    latex: ClassVar[str] = (
+        r"\left(1 - \varepsilon t^{-\mathrm{decay}}\right) p_a + \frac{\varepsilon t^{-\mathrm{decay}}}{K}"
+    )
+
     policy: Policy
     epsilon: float | tuple[float, ...] = dataclasses.field()
     decay: float = dataclasses.field(default=0.0, kw_only=True)
@@ -82,11 +87,23 @@ class WithFloor(Policy, kw_only=False):
         decay = {"floor_decay": self.decay} if self.decay else {}
         return specs.Spec(name, values, {**options, "floor": self.epsilon, **decay})
 
+    def _parameter_rows(self) -> list[tuple[str, Any, Any, str, str]]:
+        floor = "ε: probability that is divided equally among the arms, or a probability for each arm"
+        allowed = "a number from 0 to 1, or one for each arm with a sum of at most 1"
+        rows: list[tuple[str, Any, Any, str, str]] = [("floor", self.epsilon, None, floor, allowed)]
+        meaning = "in round t, ε t^-decay takes the place of ε"
+        return [*rows, ("floor_decay", self.decay, 0.0, meaning, "a number >= 0 and < 1")]
+
     def bind(self, arms: Sequence[str]) -> WithFloor:
         return WithFloor(self.policy.bind(arms), self.epsilon, decay=self.decay)
 
     def floor_probabilities(self, arms: int) -> Floats:
-        """Return the constant probability of each arm in round 1; without a decay, in every round."""
+        """Return the constant probability of each arm in round 1; without a decay, in every round.
+
+        >>> from maillard import UCB1
+        >>> WithFloor(UCB1(sigma2=0.25), 0.2).floor_probabilities(arms=4)
+        array([0.05, 0.05, 0.05, 0.05])
+        """
         if isinstance(self.epsilon, float):
             return np.full(arms, self.epsilon / arms)
         if len(self.epsilon) != arms:

@@ -25,6 +25,10 @@ class GarbageInRewardOut(DiscretelyPerturbed):
     name: ClassVar[str] = "giro"
     requires_binary_rewards: ClassVar[bool] = True
     formula: ClassVar[str] = "argmax Bin(n, (S + k) / n) / n, n = N + 2 k, k = a N rounded at random"
+    latex: ClassVar[str] = (
+        r"\argmax_a \; \frac{\mathrm{Bin}(n_a, (S_a + k_a) / n_a)}{n_a}, \quad "
+        r"n_a = N_a + 2 k_a, \quad k_a = \mathrm{a} \, N_a \text{ rounded at random}"
+    )
     reference: ClassVar[str] = "Kveton, Szepesvari, Vaswani, Wen, Ghavamzadeh and Lattimore 2019 (ICML)"
     guarantees: ClassVar[Guarantees] = Guarantees(
         source="Kveton et al. 2019 (ICML)",

@@ -20,6 +20,10 @@ class GaussianThompson(ScaledWidth, SubGaussianRewards, Perturbed):
 
     name: ClassVar[str] = "ts"
     formula: ClassVar[str] = "argmax of N(mean, scale σ² / N)"
+    latex: ClassVar[str] = (
+        r"\argmax_a \; \theta_a, \quad "
+        r"\theta_a \sim \mathcal{N}\left(\hat\mu_a, \mathrm{scale} \, \frac{\sigma^2}{N_a}\right)"
+    )
     reference: ClassVar[str] = "Korda, Kaufmann and Munos 2013"
     noise: ClassVar[ScoreDistribution] = GAUSSIAN
     guarantees: ClassVar[Guarantees] = Guarantees(

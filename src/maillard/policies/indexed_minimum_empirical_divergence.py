@@ -23,6 +23,7 @@ class IndexedMinimumEmpiricalDivergence(FamilyRewards, Indexed):
     monotone: ClassVar[bool] = True
     uses_round: ClassVar[bool] = False
     formula: ClassVar[str] = "argmin N KL(mean, best mean) + ln N"
+    latex: ClassVar[str] = r"\argmin_a \; N_a \, \mathrm{KL}(\hat\mu_a, \hat\mu_{\max}) + \ln \, N_a"
     reference: ClassVar[str] = "Honda and Takemura 2015; Bian and Jun 2022, appendix"
     guarantees: ClassVar[Guarantees] = Guarantees(
         asymptotically_optimal=True,

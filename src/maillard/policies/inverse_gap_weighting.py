@@ -28,6 +28,10 @@ class InverseGapWeighting(LinearPolicy):
 
     name: ClassVar[str] = "igw"
     formula: ClassVar[str] = "p = 1 / (K + γ gap) for rivals, γ = scale t^exponent; leaders share the rest"
+    latex: ClassVar[str] = (
+        r"p_a = \frac{1}{K + \gamma g_a} \text{ for rivals}, \quad "
+        r"\gamma = \mathrm{scale} \cdot t^{\mathrm{exponent}}; \quad \text{leaders share the rest}"
+    )
     reference: ClassVar[str] = "Foster and Rakhlin 2020; Foster and Krishnamurthy 2021 (fast)"
     probability_kind: ClassVar[ProbabilityKind] = "closed form"
     uses_uncertainty: ClassVar[bool] = False

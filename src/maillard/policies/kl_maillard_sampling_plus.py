@@ -25,6 +25,12 @@ class KLMaillardSamplingPlus(BoostedLeaders, KLMaillardSampling):
     formula: ClassVar[str] = (
         "leaders: p ∝ B (1 + C ln(1 + ln(t/N))); others: p ∝ exp(-x) (1 + D x), x = N kl(mean, best mean)"
     )
+    latex: ClassVar[str] = (
+        r"p_a \propto \begin{cases} "
+        r"B \left(1 + C \, \ln\left(1 + \ln\frac{t}{N_a}\right)\right) & \text{leaders} \\ "
+        r"e^{-x_a} (1 + D x_a) & \text{others} \end{cases} \quad "
+        r"x_a = N_a \, \mathrm{kl}(\hat\mu_a, \hat\mu_{\max})"
+    )
     reference: ClassVar[str] = "KL-MS of Qin, Jun and Zhang 2023 with the booster of Bian and Jun 2022"
     guarantees: ClassVar[Guarantees] = Guarantees(
         asymptotically_optimal=True,

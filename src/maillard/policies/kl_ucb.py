@@ -22,6 +22,10 @@ class KLUCB(FamilyRewards, ScaledWidth, Indexed):
     monotone: ClassVar[bool] = True
     uses_best: ClassVar[bool] = False
     formula: ClassVar[str] = "max{q: N KL(mean, q) <= ln t + c ln max(1, ln t)}"
+    latex: ClassVar[str] = (
+        r"\argmax_a \; \max\left\{q : N_a \, \mathrm{KL}(\hat\mu_a, q) \le "
+        r"\ln \, t + c \, \ln \max(1, \ln \, t)\right\}"
+    )
     reference: ClassVar[str] = "Cappe, Garivier, Maillard, Munos and Stoltz 2013"
     guarantees: ClassVar[Guarantees] = Guarantees(
         sub_ucb=True,

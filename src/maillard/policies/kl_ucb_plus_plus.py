@@ -30,6 +30,11 @@ class KLUCBPlusPlus(FamilyRewards, KnownHorizon, ScaledWidth, Indexed):
     formula: ClassVar[str] = (
         "max{q: N KL(mean, q) <= ln₊(y (1 + ln₊² y))}, y = T / (K N); anytime: y = t / (K N)"
     )
+    latex: ClassVar[str] = (
+        r"\argmax_a \; \max\left\{q : N_a \, \mathrm{KL}(\hat\mu_a, q) \le "
+        r"\ln_{+}\left(y_a \left(1 + \ln_{+}^2 y_a\right)\right)\right\}, \quad "
+        r"y_a = \frac{T}{K N_a} \;\text{ (anytime: } \frac{t}{K N_a} \text{)}"
+    )
     reference: ClassVar[str] = "Menard and Garivier 2017"
     guarantees: ClassVar[Guarantees] = Guarantees(
         asymptotically_optimal=True,

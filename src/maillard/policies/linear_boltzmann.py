@@ -24,6 +24,7 @@ class LinearBoltzmann(LinearPolicy):
 
     name: ClassVar[str] = "lin-boltzmann"
     formula: ClassVar[str] = "p ∝ exp(η mu)"
+    latex: ClassVar[str] = r"p_a \propto \, \exp(\eta \mu_a)"
     reference: ClassVar[str] = "Sutton 1990; Cesa-Bianchi, Gentile, Lugosi and Neu 2017"
     probability_kind: ClassVar[ProbabilityKind] = "closed form"
     uses_leaders: ClassVar[bool] = False

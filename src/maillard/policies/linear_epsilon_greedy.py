@@ -24,6 +24,9 @@ class LinearEpsilonGreedy(LinearPolicy):
 
     name: ClassVar[str] = "lin-epsilon-greedy"
     formula: ClassVar[str] = "p = (1 - ε) [a leads] / (number of leaders) + ε / K"
+    latex: ClassVar[str] = (
+        r"p_a = (1 - \varepsilon) \frac{[a \text{ leads}]}{\text{number of leaders}} + \frac{\varepsilon}{K}"
+    )
     reference: ClassVar[str] = "Langford and Zhang 2007"
     probability_kind: ClassVar[ProbabilityKind] = "closed form"
     uses_uncertainty: ClassVar[bool] = False

@@ -23,6 +23,7 @@ class LinearIndexedMinimumEmpiricalDivergence(LinearNoise, LinearIndexed):
 
     name: ClassVar[str] = "lin-imed"
     formula: ClassVar[str] = "argmin of gap² / (β s²) - ln(β s²)"
+    latex: ClassVar[str] = r"\argmin_a \; \frac{g_a^2}{\beta s_a^2} - \ln(\beta s_a^2)"
     reference: ClassVar[str] = "Bian and Tan 2024, LinIMED-1"
     guarantees: ClassVar[Guarantees] = Guarantees(
         regret="d √T",

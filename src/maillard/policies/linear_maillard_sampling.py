@@ -21,6 +21,10 @@ class LinearMaillardSampling(LinearNoise, LinearSampled):
 
     name: ClassVar[str] = "lin-ms"
     formula: ClassVar[str] = "p ∝ B for leaders, exp(-gap² / (2 σ² s²)) for others"
+    latex: ClassVar[str] = (
+        r"p_a \propto \begin{cases} B & \text{leaders} \\ "
+        r"\exp\left(-\frac{g_a^2}{2 \sigma^2 s_a^2}\right) & \text{others} \end{cases}"
+    )
     reference: ClassVar[str] = "this project, after Maillard 2013 and Balagopalan and Jun 2025"
     guarantees: ClassVar[Guarantees] = Guarantees(
         source="no published result", note="No published guarantee. lin-med has one."

@@ -31,6 +31,11 @@ class LinearMinimumEmpiricalDivergence(LinearNoise):
 
     name: ClassVar[str] = "lin-med"
     formula: ClassVar[str] = "p ∝ q exp(-gap² / (β w²)), q = opt q* + emp [a leads] / leaders + rest / K"
+    latex: ClassVar[str] = (
+        r"p_a \propto q_a \, \exp\left(-\frac{g_a^2}{\beta w_a^2}\right), \quad "
+        r"q_a = \mathrm{opt} \, q_a^* + \mathrm{emp} \, \frac{[a \text{ leads}]}{\text{number of leaders}} "
+        r"+ \frac{1 - \mathrm{opt} - \mathrm{emp}}{K}"
+    )
     reference: ClassVar[str] = "Balagopalan and Jun 2025 (LinMED-90)"
     probability_kind: ClassVar[ProbabilityKind] = "closed form"
     engine_shape: ClassVar[str | None] = "linear-divergence"

@@ -15,10 +15,20 @@ class LinearRandomizedUCB(LinearNoise):
     """Chooses the arm with the largest upper confidence bound, of a random width that all arms share.
 
     An arm that no width makes the largest has probability 0, so a log of this policy needs a floor.
+
+    >>> from maillard import LinearTally
+    >>> tally = LinearTally.empty(features=1, arms=2)
+    >>> tally.add([1], 1.0, arm=1)
+    >>> LinearRandomizedUCB(reward_range=(0, 1)).probabilities(tally, [1]).round(3)
+    array([0.088, 0.912])
     """
 
     name: ClassVar[str] = "lin-rand-ucb"
     formula: ClassVar[str] = "argmax of mu + Z width σ s, one Z = abs(N(0, 1)) for all arms"
+    latex: ClassVar[str] = (
+        r"\argmax_a \; \mu_a + |Z| \, \mathrm{width} \, \sigma s_a, \quad "
+        r"Z \sim \mathcal{N}(0, 1) \text{ for all arms}"
+    )
     reference: ClassVar[str] = "Vaswani, Mehrabian, Durand and Kveton 2020"
     probability_kind: ClassVar[ProbabilityKind] = "closed form"
     uses_leaders: ClassVar[bool] = False

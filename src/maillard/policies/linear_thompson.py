@@ -27,6 +27,10 @@ class LinearThompson(LinearNoise):
 
     name: ClassVar[str] = "lin-ts"
     formula: ClassVar[str] = "argmax of N(mu, scale σ² s²)"
+    latex: ClassVar[str] = (
+        r"\argmax_a \; \theta_a, \quad "
+        r"\theta_a \sim \mathcal{N}\left(\mu_a, \mathrm{scale} \, \sigma^2 s_a^2\right)"
+    )
     reference: ClassVar[str] = "Agrawal and Goyal 2013; Abeille and Lazaric 2017"
     probability_kind: ClassVar[ProbabilityKind] = "quadrature"
     uses_leaders: ClassVar[bool] = False

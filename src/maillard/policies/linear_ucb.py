@@ -21,6 +21,7 @@ class LinearUCB(LinearNoise, LinearIndexed):
 
     name: ClassVar[str] = "lin-ucb"
     formula: ClassVar[str] = "argmax of mu + α σ s"
+    latex: ClassVar[str] = r"\argmax_a \; \mu_a + \alpha \sigma s_a"
     reference: ClassVar[str] = "Li, Chu, Langford and Schapire 2010; Abbasi-Yadkori, Pal and Szepesvari 2011"
     uses_leaders: ClassVar[bool] = False
     guarantees: ClassVar[Guarantees] = Guarantees(

@@ -21,6 +21,11 @@ class MaillardSamplingPlus(BoostedLeaders, SubGaussianRewards, Sampled):
     formula: ClassVar[str] = (
         "leaders: p ∝ B (1 + C ln(1 + ln(t/N))); others: p ∝ exp(-x) (1 + D x), x = N d² / (2 σ²)"
     )
+    latex: ClassVar[str] = (
+        r"p_a \propto \begin{cases} "
+        r"B \left(1 + C \, \ln\left(1 + \ln\frac{t}{N_a}\right)\right) & \text{leaders} \\ "
+        r"e^{-x_a} (1 + D x_a) & \text{others} \end{cases} \quad x_a = \frac{N_a d_a^2}{2 \sigma^2}"
+    )
     reference: ClassVar[str] = "Bian and Jun 2022, Algorithm 2"
     guarantees: ClassVar[Guarantees] = Guarantees(
         sub_ucb=True,

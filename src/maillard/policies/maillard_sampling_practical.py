@@ -23,6 +23,9 @@ class PracticalMaillardSampling(SubGaussianRewards, Sampled):
     name: ClassVar[str] = "ms-practical"
     monotone: ClassVar[bool] = True
     formula: ClassVar[str] = "p ∝ B^[leader] exp(-N d² / (2 σ²))"
+    latex: ClassVar[str] = (
+        r"p_a \propto B^{[a \text{ leads}]} \, \exp\left(-\frac{N_a d_a^2}{2 \sigma^2}\right)"
+    )
     reference: ClassVar[str] = "Bian and Jun 2022, Eq. (4), with N restored"
     guarantees: ClassVar[Guarantees] = Guarantees(
         sub_ucb=True,

@@ -20,6 +20,7 @@ class MinimumEmpiricalDivergence(ExponentialFamilyMaillardSampling):
 
     name: ClassVar[str] = "med"
     formula: ClassVar[str] = "p ∝ exp(-N D(mean, best mean)); Gaussian: the same as ms"
+    latex: ClassVar[str] = r"p_a \propto \, \exp\left(-N_a D(\hat\mu_a, \hat\mu_{\max})\right)"
     reference: ClassVar[str] = "Honda and Takemura 2011"
     guarantees: ClassVar[Guarantees] = Guarantees(
         asymptotically_optimal=True,

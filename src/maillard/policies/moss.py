@@ -24,6 +24,10 @@ class MOSS(KnownHorizon, ScaledWidth, SubGaussianRewards, Indexed):
     uses_best: ClassVar[bool] = False
     uses_round: ClassVar[bool] = False
     formula: ClassVar[str] = "mean + √(constant σ² ln₊(T / (K N)) / N)"
+    latex: ClassVar[str] = (
+        r"\argmax_a \; \hat\mu_a + "
+        r"\sqrt{\mathrm{constant} \cdot \frac{\sigma^2}{N_a} \, \ln_{+}\frac{T}{K N_a}}"
+    )
     reference: ClassVar[str] = "Audibert and Bubeck 2009; Lattimore and Szepesvari 2020, Section 9"
     guarantees: ClassVar[Guarantees] = Guarantees(
         sub_ucb=False,

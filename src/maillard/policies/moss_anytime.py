@@ -21,6 +21,10 @@ class AnytimeMOSS(ScaledWidth, SubGaussianRewards, Indexed):
     monotone: ClassVar[bool] = True
     uses_best: ClassVar[bool] = False
     formula: ClassVar[str] = "mean + √(4 σ² (1+α)/2 ln₊(t / (K N)) / N)"
+    latex: ClassVar[str] = (
+        r"\argmax_a \; \hat\mu_a + "
+        r"\sqrt{\frac{4 \sigma^2}{N_a} \cdot \frac{1 + \alpha}{2} \, \ln_{+}\frac{t}{K N_a}}"
+    )
     reference: ClassVar[str] = "Degenne and Perchet 2016"
     guarantees: ClassVar[Guarantees] = Guarantees(
         minimax_ratio="1",

@@ -23,6 +23,9 @@ class OptimallyConfidentUCB(KnownHorizon, ScaledWidth, SubGaussianRewards, Index
     monotone: ClassVar[bool] = True
     uses_best: ClassVar[bool] = False
     formula: ClassVar[str] = "mean + √(α σ² ln₊(ψ T / t) / N)"
+    latex: ClassVar[str] = (
+        r"\argmax_a \; \hat\mu_a + \sqrt{\frac{\alpha \sigma^2}{N_a} \, \ln_{+}\frac{\psi T}{t}}"
+    )
     reference: ClassVar[str] = "Lattimore 2015, Algorithm 1"
     guarantees: ClassVar[Guarantees] = Guarantees(
         sub_ucb=True,

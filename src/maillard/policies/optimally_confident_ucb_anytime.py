@@ -19,6 +19,11 @@ class AnytimeOptimallyConfidentUCB(ScaledWidth, SubGaussianRewards, Pooled):
 
     name: ClassVar[str] = "ocucb-n"
     formula: ClassVar[str] = "mean + √(2 η σ² ln B / N), B = max(e, ln t, t ln t / Σ_b min(N, N_b^ρ N^(1-ρ)))"
+    latex: ClassVar[str] = (
+        r"\argmax_a \; \hat\mu_a + \sqrt{\frac{2 \eta \sigma^2 \, \ln \, B_a}{N_a}}, \quad "
+        r"B_a = \max\left(e, \ln \, t, "
+        r"\frac{t \, \ln \, t}{\sum_b \min\left(N_a, N_b^\rho N_a^{1 - \rho}\right)}\right)"
+    )
     reference: ClassVar[str] = "Lattimore 2016"
     guarantees: ClassVar[Guarantees] = Guarantees(
         sub_ucb=True,

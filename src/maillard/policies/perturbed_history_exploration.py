@@ -21,6 +21,10 @@ class PerturbedHistoryExploration(DiscretelyPerturbed):
 
     name: ClassVar[str] = "phe"
     formula: ClassVar[str] = "argmax (S + Bin(⌈a N⌉, 1/2)) / (N + ⌈a N⌉)"
+    latex: ClassVar[str] = (
+        r"\argmax_a \; \frac{S_a + \mathrm{Bin}(m_a, 1/2)}{N_a + m_a}, \quad "
+        r"m_a = \lceil \mathrm{a} \, N_a \rceil"
+    )
     reference: ClassVar[str] = "Kveton, Szepesvari, Ghavamzadeh and Boutilier 2019 (IJCAI)"
     guarantees: ClassVar[Guarantees] = Guarantees(
         minimax_ratio="√(log T)",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from maillard import specs
 from maillard.array_types import Bools, Floats
@@ -13,6 +13,9 @@ from maillard.policies.base import Guarantees, Policy, ProbabilityKind
 from maillard.policies.base.parameters import Parameter
 from maillard.segment_tally import SegmentTally
 from maillard.tally import Tally
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _ALLOWED = "a policy without features, or its spec in quotes, as in segmented:policy='kl-ms+:booster=8'"
 
@@ -36,6 +39,7 @@ class SegmentedPolicy(Policy):
 
     name: ClassVar[str] = "segmented"
     formula: ClassVar[str] = "p of the policy, from the rewards of the segment"
+    latex: ClassVar[str] = r"p_a \text{ of the policy, from the rewards of the segment}"
     reference: ClassVar[str] = "one bandit per context, as in Lattimore and Szepesvari 2020, Section 18.1"
     probability_kind: ClassVar[ProbabilityKind] = "inherited"
     uses_context: ClassVar[bool] = True
@@ -63,6 +67,15 @@ class SegmentedPolicy(Policy):
 
     def spec(self) -> specs.Spec:
         return specs.Spec(self.name, (), {"policy": str(self.policy)})
+
+    def plot(self, tally: Any = None, x: Any = None, *, round: int | None = None) -> Figure:
+        """Return a figure of the probability of each arm in segment `x`; without a tally, that of the policy.
+
+        >>> from maillard import policy
+        >>> policy("segmented:policy=ms", reward_range=(0, 1)).plot()  # doctest: +ELLIPSIS
+        <...Figure size ...>
+        """
+        return self.policy.plot() if tally is None else super().plot(tally, x, round=round)
 
     def bind(self, arms: Sequence[str]) -> SegmentedPolicy:
         return SegmentedPolicy(policy=self.policy.bind(arms))

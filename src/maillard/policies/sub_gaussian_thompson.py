@@ -22,6 +22,10 @@ class SubGaussianThompson(ScaledWidth, SubGaussianRewards, Perturbed):
 
     name: ClassVar[str] = "ts-sg"
     formula: ClassVar[str] = "argmax of N(S / (N + 1), 4 scale σ² / (N + 1))"
+    latex: ClassVar[str] = (
+        r"\argmax_a \; \theta_a, \quad \theta_a \sim "
+        r"\mathcal{N}\left(\frac{S_a}{N_a + 1}, \mathrm{scale} \, \frac{4 \sigma^2}{N_a + 1}\right)"
+    )
     reference: ClassVar[str] = "Agrawal and Goyal 2017, Algorithm 2"
     noise: ClassVar[ScoreDistribution] = GAUSSIAN
     has_prior: ClassVar[bool] = True

@@ -65,6 +65,7 @@ class FixedArm(_Target, kw_only=False):
     probability_kind: ClassVar[ProbabilityKind] = "deterministic"
     name: ClassVar[str] = "arm"
     formula: ClassVar[str] = "p = [a is the arm]"
+    latex: ClassVar[str] = r"p_a = [a \text{ is the arm}]"
     arm: int | str = field()
 
     def __post_init__(self) -> None:
@@ -93,6 +94,12 @@ class FixedArm(_Target, kw_only=False):
             raise InvalidValue("arm", self.arm, allowed)
         return self
 
+    def _known_probabilities(self) -> dict[str, float]:
+        return {str(self.arm): 1.0}
+
+    def _parameter_rows(self) -> list[tuple[str, Any, Any, str, str]]:
+        return [("arm", self.arm, None, "the arm that is always chosen", "a name, or a position from 0")]
+
     def constant_probabilities(self, arms: int) -> Floats:
         if isinstance(self.arm, str):
             raise InvalidValue("FixedArm: arm", self.arm, "a position; call bind(names) to replace the name")
@@ -114,6 +121,7 @@ class FixedDistribution(_Target, kw_only=False):
     probability_kind: ClassVar[ProbabilityKind] = "closed form"
     name: ClassVar[str] = "dist"
     formula: ClassVar[str] = "p as given"
+    latex: ClassVar[str] = r"p_a \text{ as given}"
     arm_probabilities: Any = field()
 
     def __post_init__(self) -> None:
@@ -154,6 +162,20 @@ class FixedDistribution(_Target, kw_only=False):
         for name, value in self.arm_probabilities:
             probabilities[_position(name, arms)] = value
         return FixedDistribution(probabilities)
+
+    def _known_probabilities(self) -> dict[str, float]:
+        given = self.arm_probabilities
+        if _is_pairs(given):
+            return dict(given)
+        if isinstance(given[0], tuple):
+            raise InvalidValue("FixedDistribution", self, "one probability for each arm, to plot")
+        return {str(position): probability for position, probability in enumerate(given)}
+
+    def _parameter_rows(self) -> list[tuple[str, Any, Any, str, str]]:
+        if isinstance(self.arm_probabilities[0], tuple) and not _is_pairs(self.arm_probabilities):
+            return [("matrix", self.arm_probabilities, None, "probability of each arm x position", _ALLOWED)]
+        known = self._known_probabilities().items()
+        return [(arm, probability, None, "probability of this arm", _ALLOWED) for arm, probability in known]
 
     def constant_probabilities(self, arms: int) -> Floats:
         if _is_pairs(self.arm_probabilities):

@@ -23,6 +23,7 @@ class UCB1(ScaledWidth, SubGaussianRewards, Indexed):
     monotone: ClassVar[bool] = True
     uses_best: ClassVar[bool] = False
     formula: ClassVar[str] = "mean + √(8 σ² ln t / N)"
+    latex: ClassVar[str] = r"\argmax_a \; \hat\mu_a + \sqrt{\frac{8 \sigma^2 \, \ln \, t}{N_a}}"
     reference: ClassVar[str] = "Auer, Cesa-Bianchi and Fischer 2002"
     guarantees: ClassVar[Guarantees] = Guarantees(
         sub_ucb=True,

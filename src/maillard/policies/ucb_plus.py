@@ -22,6 +22,7 @@ class UCBPlus(KnownHorizon, ScaledWidth, SubGaussianRewards, Indexed):
     uses_best: ClassVar[bool] = False
     uses_round: ClassVar[bool] = False
     formula: ClassVar[str] = "mean + √(2 σ² ln₊(T / N) / N)"
+    latex: ClassVar[str] = r"\argmax_a \; \hat\mu_a + \sqrt{\frac{2 \sigma^2}{N_a} \, \ln_{+}\frac{T}{N_a}}"
     reference: ClassVar[str] = "Lattimore 2015, Algorithm 2"
     guarantees: ClassVar[Guarantees] = Guarantees(
         sub_ucb=True,

@@ -18,6 +18,7 @@ class Uniform(Sampled):
     name: ClassVar[str] = "uniform"
     monotone: ClassVar[bool] = True
     formula: ClassVar[str] = "p = 1 / K"
+    latex: ClassVar[str] = r"p_a = \frac{1}{K}"
     reference: ClassVar[str] = "a randomised experiment"
     guarantees: ClassVar[Guarantees] = linear_regret("immediate: the regret is T times the mean gap")
 

@@ -26,7 +26,7 @@ from maillard.problems.problem import distribution_with, number
 _SHAPES = ("rows x features",)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Classification(ContextualProblem):
     """Your own labelled data: each round shows one row of X, and the arm of its label pays 1, others 0.
 

@@ -14,6 +14,7 @@ from maillard.array_types import Floats, Ints
 from maillard.errors import InvalidValue
 from maillard.feature_grid import MAX_DIMENSION, to_grid
 from maillard.problems.problem import Problem, RewardDistribution
+from maillard.short_reprs import fields_repr
 
 MODELS = DISJOINT, SHARED = ("disjoint", "shared")
 _CELLS, _ROUNDS = 1 << 17, 1024  # the most numbers and rounds of a block
@@ -23,6 +24,13 @@ class ContextBlock(NamedTuple):
     """The contexts and reward distributions of consecutive rounds.
 
     Tables are separate from the numbers of their rows in each round, so that rounds can share rows.
+
+    >>> import numpy as np
+    >>> from maillard.problems import problem
+    >>> found = problem("linear:arms=3,dim=4")
+    >>> (block,) = found.contexts(np.random.default_rng(1), horizon=10)
+    >>> block.rows[block.row].shape, block.means[block.mean].shape
+    ((10, 4), (10, 3))
     """
 
     rows: Floats
@@ -38,13 +46,24 @@ class ContextBlock(NamedTuple):
     segment: Ints
     "The segment of each round: a position in the problem's `segments`, or 0."
 
+    def __repr__(self) -> str:
+        return fields_repr("ContextBlock", self._asdict().items())
 
-@dataclasses.dataclass(frozen=True, eq=False)
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ContextualProblem(Problem):
     """Mean rewards depend on a context that is drawn in every round. Regret is against its best arm.
 
     A subclass defines `contexts` and the fields or properties `arms`, `dim` and `model`. With a disjoint
     model a context has one feature row; with a shared model it has one for each arm.
+
+    >>> import numpy as np
+    >>> from maillard.problems import problem
+    >>> found = problem("linear:arms=3,dim=4")
+    >>> found.arms, found.dim, found.model
+    (3, 4, 'disjoint')
+    >>> sum(len(block.row) for block in found.contexts(np.random.default_rng(1), horizon=100))
+    100
     """
 
     contextual: ClassVar[bool] = True

@@ -35,7 +35,7 @@ _SHAPES = {
 _ARMS, _DIM = 10, 5  # unless the rows or coefficients determine them
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Linear(ContextualProblem):
     """The mean reward of an arm is centre + x' theta.
 

@@ -11,6 +11,7 @@ import numpy as np
 from maillard import specs
 from maillard.errors import InvalidValue
 from maillard.problems.delays import Delay, delay
+from maillard.short_reprs import dataclass_repr, fields_repr
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,6 +23,11 @@ class RewardDistribution(NamedTuple):
     """The reward distributions of all arms as engines read them.
 
     A code, two numbers per arm, and the values of a finite support and where their probabilities end.
+
+    >>> from maillard.problems import Gaussian
+    >>> found = Gaussian([1, 0.5], variance=0.25).reward_distribution()
+    >>> found.first, found.second  # means and standard deviations
+    (array([1. , 0.5]), array([0.5, 0.5]))
     """
 
     code: int
@@ -30,14 +36,24 @@ class RewardDistribution(NamedTuple):
     values: Floats = np.zeros((0, 0))
     ends: Floats = np.zeros((0, 0))
 
+    def __repr__(self) -> str:
+        return fields_repr("RewardDistribution", self._asdict().items())
 
-@dataclasses.dataclass(frozen=True)
+
+@dataclasses.dataclass(frozen=True, repr=False)
 class Problem:
     """Arms with true means, and everything a simulation must know about their rewards.
 
     `delay` determines when rewards are observed. With a `threshold`, the problem is to find which arms' means
     reach it: the result is then the 0/1 loss of the answer instead of regret, ignoring arms within `epsilon`
     of the threshold.
+
+    >>> from maillard.problems import Bernoulli
+    >>> found = Bernoulli([0.1, 0.05, 0.05])
+    >>> found.arms, found.gaps, found.sigma2, found.spec().values
+    (3, array([0.  , 0.05, 0.05]), 0.25, (0.1, 0.05, 0.05))
+    >>> found.reward_distribution().first
+    array([0.1 , 0.05, 0.05])
     """
 
     delay: Delay | None = dataclasses.field(default=None, kw_only=True)
@@ -51,6 +67,8 @@ class Problem:
     mean_limits: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
     reward_limits: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
     code: ClassVar[int]  # of the reward distribution
+
+    __repr__ = dataclass_repr
 
     def __post_init__(self) -> None:
         self._set("delay", delay(self.delay))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from maillard.problems.problem import Floats
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Gaussian(Problem):
     """Rewards are N(mean, variance), with one variance for all arms or one per arm.
 
@@ -51,7 +51,7 @@ class Gaussian(Problem):
         return specs.Spec(name, values, {"variance": self.variance, **options})
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Bernoulli(Problem):
     """Rewards 0 or 1.
 
@@ -67,9 +67,14 @@ class Bernoulli(Problem):
     reward_limits: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Poisson(Problem):
-    """Rewards are Poisson counts."""
+    """Rewards are Poisson counts.
+
+    >>> found = Poisson([2, 1.5])
+    >>> found.gaps, found.support
+    (array([0. , 0.5]), (0.0, inf))
+    """
 
     means: tuple[float, ...]
     name: ClassVar[str] = "poisson"
@@ -78,9 +83,14 @@ class Poisson(Problem):
     reward_limits: ClassVar[tuple[float, float]] = (0.0, math.inf)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Exponential(Problem):
-    """Rewards are exponential with these means."""
+    """Rewards are exponential with these means.
+
+    >>> from maillard.problems import problem
+    >>> problem("exponential:1,0.5") == Exponential([1, 0.5])
+    True
+    """
 
     means: tuple[float, ...]
     name: ClassVar[str] = "exponential"
@@ -90,9 +100,13 @@ class Exponential(Problem):
     reward_limits: ClassVar[tuple[float, float]] = (0.0, math.inf)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class UniformNoise(Problem):
-    """Rewards are uniform on [mean - width, mean + width]."""
+    """Rewards are uniform on [mean - width, mean + width].
+
+    >>> UniformNoise([1, 0.5], width=0.25).support
+    (0.25, 1.25)
+    """
 
     means: tuple[float, ...]
     width: float = 0.5
@@ -115,7 +129,7 @@ class UniformNoise(Problem):
         return distribution_with(codes.UNIFORM, self.means, self.width)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Bounded(Problem):
     """Rewards from a finite set of values, each with its probability.
 
@@ -181,7 +195,7 @@ def _rows(given: Any) -> Floats:
     return rows if rows.ndim == 2 else np.zeros((0, 0))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Custom(Problem):
     """Rewards from your own function: `sampler(rng, arm)` returns a reward. The regret needs the true means.
 
@@ -219,12 +233,15 @@ class Custom(Problem):
         return specs.Spec(name, values, {**options, "sampler": sampler})
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class DynamicBernoulli(Problem):
     """Bernoulli arms that are replaced: with probability `rate` per round, a new arm replaces a random one.
 
     Means are sampled from Beta(a, b), anew in each trial. Regret is measured against the best arm of each
     round.
+
+    >>> DynamicBernoulli(arms=3, rate=0.01).churn
+    (0.01, 4.0, 4.0)
     """
 
     arms: int = 10  # a field here; the number of means in other problems

@@ -15,7 +15,7 @@ from maillard.problems.problem import Problem, RewardDistribution, numbers
 from maillard.problems.problem_classes import Custom
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Segmented(ContextualProblem):
     """Each round comes from one of several segments, and each segment is a problem of its own.
 

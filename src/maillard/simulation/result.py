@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from maillard import notebook_html
 from maillard.errors import InvalidValue, MaillardError
+from maillard.optional_packages import data_frame, needs_extra
+from maillard.short_reprs import COLUMNS, cut
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 _FORMAT, _ARRAYS = "maillard simulation 1", ("rounds", "values", "pulls")
+_SHOWN = 20  # policies that a representation lists
 
 
 class Outcome:
@@ -92,8 +96,58 @@ class Outcome:
             for i, name in enumerate(self.policies)
         ]
 
+    @property
+    def _title(self) -> str:
+        count = "1 policy" if len(self.policies) == 1 else f"{len(self.policies)} policies"
+        return f"{self.measure} of {count} on {self.provenance['problem']}"
+
+    @property
+    def _sizes(self) -> str:
+        return f"{self.trials:,} trials of {int(self.rounds[-1]):,} rounds"
+
+    def __dir__(self) -> list[str]:
+        # A problem has regret or loss, and the attributes of the other raise an error.
+        other = {"regret": "loss", "loss": "regret"}[self.measure]
+        hidden = {other, f"final_{other}", f"mean_{other}"}
+        return [name for name in super().__dir__() if name not in hidden]
+
+    def __repr__(self) -> str:
+        """The final mean of each policy with its standard error, and the distribution over trials."""
+        head = ("policy", "mean ± standard error", "median", "95%", "max")
+        rows = self.summary()
+        table: list[tuple[str, ...]] = [head]
+        for row in rows[:_SHOWN]:
+            middle = f"{row['mean']:.4g} ± {row['standard error']:.2g}"
+            table.append((cut(row["policy"], 50), middle, *(f"{row[name]:.4g}" for name in head[2:])))
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines = [
+            "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in table
+        ]
+        title = cut(f"{type(self).__name__}: {self._title}, {self._sizes}", COLUMNS)
+        more = [f"... and {len(rows) - _SHOWN} more policies"] if len(rows) > _SHOWN else []
+        return "\n".join([title, *lines, *more])
+
+    def _repr_html_(self) -> str:
+        rows = self.summary()
+        names = [name for name in rows[0] if name != "policy"]
+        least = min(range(len(rows)), key=lambda place: float(rows[place]["mean"]))
+        table = notebook_html.table(
+            ["policy", *names],
+            [[notebook_html.code(row["policy"]), *(row[name] for name in names)] for row in rows],
+            marked=[least],
+            caption=f"Final {self.measure} over trials; the least mean is bold",
+        )
+        return notebook_html.fragment(f"{type(self).__name__}: {self._title}", table, facts=self._sizes)
+
+    @needs_extra("notebook")
     def plot(self, kind: str = "curves") -> Figure:
-        """Return a figure of mean "curves" with bands (5% to 95% quantile), or of final "distributions"."""
+        """Return a figure of mean "curves" with bands (5% to 95% quantile), or of final "distributions".
+
+        >>> import maillard
+        >>> result = maillard.simulate(["ms+", "ts"], "bernoulli:0.6,0.4", horizon=100, trials=5)
+        >>> result.plot().get_size_inches().tolist()
+        [8.6, 4.8]
+        """
         from maillard import figures
 
         title = f"{self.provenance['problem']}, {self.trials} trials"
@@ -108,10 +162,62 @@ class Outcome:
             )
         raise InvalidValue("kind", kind, "curves or distributions")
 
+    def to_frame(self, kind: str = "curves") -> Any:
+        """Return a pandas data frame with the "curves", the values of the "trials", or the "summary".
+
+        - "curves": a row for each policy and checkpoint, with the columns `policy`, `round`, `mean`,
+          `standard error`, `5%`, `median`, `95%` and `max` (over trials).
+        - "trials": a row for each policy, trial and checkpoint, with the columns `policy`, `trial`, `round`
+          and `regret` (or `loss`). A `Summary` has these values only at the horizon.
+        - "summary": a row for each policy, with what `summary()` returns.
+
+        >>> import maillard
+        >>> result = maillard.simulate(["ms+", "ts"], "bernoulli:0.6,0.4", horizon=100, trials=5)
+        >>> result.to_frame().columns.tolist()
+        ['policy', 'round', 'mean', 'standard error', '5%', 'median', '95%', 'max']
+        >>> result.to_frame("trials").query("round == 100")["policy"].value_counts().to_dict()
+        {'ms+': 5, 'ts': 5}
+        """
+        if kind == "summary":
+            rows = self.summary()
+            return data_frame({name: [row[name] for row in rows] for name in rows[0]})
+        if kind not in ("curves", "trials"):
+            raise InvalidValue("kind", kind, "curves, trials or summary")
+        if kind == "curves":
+            low, median, high = self.quantile([0.05, 0.5, 0.95])
+            columns = {"mean": self.mean, "standard error": self.standard_error, "5%": low}
+            columns |= {"median": median, "95%": high, "max": self.max}
+            policy, place = np.indices(self.mean.shape).reshape(2, -1)
+            index: dict[str, Any] = {"policy": np.array(self.policies)[policy], "round": self.rounds[place]}
+            return data_frame(index | {name: values.ravel() for name, values in columns.items()})
+        rounds, values = self._trials()
+        policy, trial, place = np.indices(values.shape).reshape(3, -1)
+        index = {"policy": np.array(self.policies)[policy], "trial": trial, "round": rounds[place]}
+        return data_frame(index | {self.measure: values.ravel()})
+
+    def _trials(self) -> tuple[NDArray[np.int64], Floats]:
+        """Checkpoints, and the values of each trial there: policy x trial x checkpoint."""
+        return self.rounds[-1:], self.final[:, :, np.newaxis]
+
 
 @dataclass(frozen=True, eq=False)
 class Result(Outcome):
-    """Regret (or loss, for a threshold problem) and pulls of every trial of every policy."""
+    """Regret (or loss, for a threshold problem) and pulls of every trial of every policy.
+
+    >>> from maillard import simulate
+    >>> result = simulate(["ms", "uniform"], "bernoulli:0.5,0.4", horizon=100, trials=10, seed=1)
+    >>> result.values.shape, result.pulls.shape
+    ((2, 10, 41), (2, 10, 2))
+    >>> [row["policy"] for row in result.summary()], result.mean_regret[:, -1].round(2)
+    (['ms', 'uniform'], array([4.35, 5.04]))
+    >>> result.quantile([0.05, 0.95])[:, :, -1].round(1), result.tail(above=4)
+    (array([[2.3, 4.4],
+           [5.8, 5.6]]), array([ 6, 10]))
+    >>> result.plot().savefig("regret.png")
+    >>> result.save("result.npz")
+    >>> Result.load("result.npz").trials
+    10
+    """
 
     policies: tuple[str, ...]
     measure: str  # "regret" or "loss"
@@ -119,6 +225,8 @@ class Result(Outcome):
     values: Floats  # policy x trial x checkpoint
     pulls: NDArray[np.int64]  # policy x trial x arm
     provenance: dict[str, Any]
+
+    __repr__ = Outcome.__repr__
 
     @property
     def regret(self) -> Floats:
@@ -154,6 +262,9 @@ class Result(Outcome):
     def quantile(self, q: float | Sequence[float]) -> Floats:
         """Quantiles over trials: policy x checkpoint, or with several q, q first."""
         return np.asarray(np.quantile(self.values, q, axis=1))
+
+    def _trials(self) -> tuple[NDArray[np.int64], Floats]:
+        return self.rounds, self.values
 
     def save(self, path: str | Path) -> None:
         """Write everything to an .npz file that `Result.load` reads."""

@@ -9,10 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from maillard import notebook_html
 from maillard.errors import CannotAnswer, InvalidValue
+from maillard.optional_packages import data_frame, needs_extra
+from maillard.short_reprs import dataclass_repr, fit_screen
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+_SHOWN, _LISTED = 14, 100  # rows of a representation, and of an HTML table
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,8 @@ class PlanOption:
     valid: bool
     "Whether the coverage falls short of the confidence by at most 2 points plus two standard errors."
 
+    __repr__ = dataclass_repr
+
     @property
     def floor_label(self) -> str:
         """The floor as text: none, 5%, t^-0.7, 20% t^-0.5."""
@@ -60,9 +67,18 @@ class PlanOption:
         return f"t^-{self.decay:g}" if self.floor == 1 else f"{constant} t^-{self.decay:g}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ExplorationPlan:
-    """Regret and interval width for every floor and booster of the grid."""
+    """Regret and interval width for every floor and booster of the grid.
+
+    >>> from maillard import plan
+    >>> found = plan("bernoulli:0.5,0.3", 500, floors=(0.05, 0.4), decays=(), boosters=(4,), runs=20)
+    >>> [(row.floor, row.regret < 20, row.width < 0.3) for row in found.rows]
+    [(0.05, True, True), (0.4, False, True)]
+    >>> found.choose(width=0.2).policy, found.to_dict()["runs"]
+    ('ms+:floor=0.05,sigma2=0.25', 20)
+    >>> found.plot().savefig("plan.png")
+    """
 
     problem: str
     horizon: int
@@ -100,8 +116,15 @@ class ExplorationPlan:
             allowed = f"{narrowest} (a longer horizon or a higher floor gives narrower ones)"
         raise InvalidValue("width", width, allowed)
 
-    def figure(self) -> Figure:
-        """A figure of regret against half-width: one path for each booster, along which the floor rises."""
+    @needs_extra("notebook")
+    def plot(self) -> Figure:
+        """Return a figure of regret against half-width: a path for each booster, along which the floor rises.
+
+        >>> from maillard import plan
+        >>> found = plan("bernoulli:0.5,0.3", 500, floors=(0.05, 0.4), decays=(), boosters=(4,), runs=20)
+        >>> found.plot()  # doctest: +ELLIPSIS
+        <...Figure size ...>
+        """
         from maillard import figures
 
         paths: dict[float | None, list[PlanOption]] = {}
@@ -137,28 +160,85 @@ class ExplorationPlan:
         looks = ", while the experiment is running" if self.active else ""
         return (self.estimator or "the estimator that evaluate recommends") + looks
 
+    def to_frame(self) -> Any:
+        """Return a pandas data frame with a row for each policy of the grid.
+
+        The columns are the fields of the options: `policy`, `floor`, `decay`, `booster`, `exploration`,
+        `regret` and `width` (means over the runs) with their standard errors `regret_error` and
+        `width_error`, `estimator`, `unanswered`, `coverage`, `effective_share`, `low_coverage` and `valid`.
+        `frontier` tells whether no other policy has both less regret and a narrower interval.
+
+        >>> from maillard import plan
+        >>> found = plan("bernoulli:0.5,0.3", 500, floors=(0.05, 0.4), decays=(), boosters=(4,), runs=20)
+        >>> found.to_frame()[["floor", "frontier"]].values.tolist()
+        [[0.05, True], [0.4, True]]
+        """
+        names = [field.name for field in dataclasses.fields(PlanOption)]
+        columns: dict[str, list[Any]] = {name: [getattr(row, name) for row in self.rows] for name in names}
+        best = set(self.frontier)
+        return data_frame(columns | {"frontier": [row in best for row in self.rows]})
+
     def to_dict(self) -> dict[str, Any]:
         """All fields as plain values, for JSON."""
         return dataclasses.asdict(self) | {"frontier": [row.policy for row in self.frontier]}
 
     def __str__(self) -> str:
-        best = set(self.frontier)
-        head = ("booster", "floor", "regret", "half-width", "coverage", "effective rows", "estimator", "")
-        table = [head, *(_cells(row, row in best) for row in self.rows)]
-        if all(row.booster is None for row in self.rows):
-            table = [line[1:] for line in table]
+        return self._text(self.rows)
+
+    def __repr__(self) -> str:
+        return fit_screen(self._text(self.rows[:_SHOWN]))
+
+    def _text(self, rows: Sequence[PlanOption]) -> str:
+        head, cells = self._table(rows)
+        table = [head, *cells]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         lines = ["  ".join(cell.rjust(w) for cell, w in zip(line, widths, strict=True)) for line in table]
+        left = len(self.rows) - len(rows)
+        more = [f"... and {left} more policies; the frontier has {len(self.frontier)}"] if left else []
+        text = ["", *(line.rstrip() for line in lines), *more, "", *self._marks]
+        return "\n".join([self._title, self._question, *text])
+
+    def _repr_html_(self) -> str:
+        head, cells = self._table(self.rows[:_LISTED])
+        best = set(self.frontier)
+        return notebook_html.fragment(
+            self._title,
+            notebook_html.table(
+                head,
+                cells,
+                marked=[place for place, row in enumerate(self.rows[:_LISTED]) if row in best],
+                caption=self._question,
+            ),
+            notebook_html.more_rows(len(self.rows) - _LISTED, "policies"),
+            notebook_html.items(self._marks),
+        )
+
+    def _table(self, rows: Sequence[PlanOption]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """Column names and cells, without the column of boosters if there are none."""
+        best = set(self.frontier)
+        head = ("booster", "floor", "regret", "half-width", "coverage", "effective rows", "estimator", "")
+        start = int(all(row.booster is None for row in self.rows))
+        return head[start:], [_cells(row, row in best)[start:] for row in rows]
+
+    @property
+    def _title(self) -> str:
+        return f"{self.policy} on {self.problem}, {self.horizon:,} rounds, {self.runs} runs"
+
+    @property
+    def _question(self) -> str:
         of = ", ".join(self.targets) + (f" minus {self.against}" if self.against else "")
-        first = f"{self.policy} on {self.problem}, {self.horizon:,} rounds, {self.runs} runs"
-        second = f"{self._estimator_label}, {100 * self.confidence:g}% intervals of {of}"
+        return f"{self._estimator_label}, {100 * self.confidence:g}% intervals of {of}"
+
+    @property
+    def _marks(self) -> list[str]:
+        """What the marks in the last column mean."""
         marks = ["*  on the frontier: no other policy has both less regret and a narrower interval"]
         if not all(row.valid for row in self.rows):
             marks.append("!  the interval is not valid: its coverage is too low")
         if any(row.low_coverage and row.valid for row in self.rows):
             least = 100 * self.confidence - 2
             marks.append(f"?  the coverage is under {least:g}%, maybe by chance: use more runs")
-        return "\n".join([first, second, "", *(line.rstrip() for line in lines), "", *marks])
+        return marks
 
 
 def _scale(paths: Sequence[Sequence[float]]) -> str:

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from maillard import notebook_html
 from maillard.array_types import Floats, Ints
 from maillard.evaluation.evaluation_report import plain
+from maillard.optional_packages import data_frame, needs_extra
+from maillard.short_reprs import fit_screen
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,9 +20,17 @@ if TYPE_CHECKING:
 _PRINTED_ROUNDS = 6
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Replay:
-    """The learning curve of another policy on a log: the mean reward of its first n rounds, by n."""
+    """The learning curve of another policy on a log: the mean reward of its first n rounds, by n.
+
+    >>> from maillard import replay, simulate_log
+    >>> log = simulate_log("ms+:floor=0.2", "bernoulli:0.5,0.3", horizon=4000, seed=1)
+    >>> found = replay(log, "kl-ms", replays=10)
+    >>> found.method, int(found.rounds[-1]), found.to_dict()["policy"]
+    ('rejection', 29, 'kl-ms')
+    >>> found.plot().savefig("replay.png")
+    """
 
     policy: str
     method: str
@@ -76,8 +87,15 @@ class Replay:
         """Whether only bounds are known for a part of the curve."""
         return bool(np.isnan(self.mean[self.reached > 0]).any())
 
-    def curve(self, title: str | None = None) -> Figure:
-        """A figure of the mean reward per round with its interval or bounds, and the mean of the log."""
+    @needs_extra("notebook")
+    def plot(self, title: str | None = None) -> Figure:
+        """Return a figure of the mean reward by round with its interval or bounds, and the mean of the log.
+
+        >>> from maillard import replay, simulate_log
+        >>> log = simulate_log("ms+:floor=0.2", "bernoulli:0.6,0.3", horizon=1000, seed=1)
+        >>> replay(log, "ms+", horizon=100).plot()  # doctest: +ELLIPSIS
+        <...Figure size ...>
+        """
         from maillard import figures
 
         names, curves = [self.policy], np.array([self.mean, self.lower, self.upper])
@@ -100,21 +118,71 @@ class Replay:
         made: dict[str, Any] = plain(values)
         return made
 
-    def __str__(self) -> str:
-        """A short report: the method, the curve at a few rounds, and the assumptions."""
+    def to_frame(self) -> Any:
+        """Return the learning curve as a pandas data frame, with a row for each round n.
+
+        The columns are `policy`, `round`, `mean`, `lower`, `upper` (mean reward of the first n rounds, with
+        its interval), `least`, `most` (bounds on the estimate), `reward`, `reward_lower`, `reward_upper`
+        (total reward of these rounds) and `reached` (the fraction of replays with that many rounds).
+
+        >>> from maillard import replay, simulate_log
+        >>> log = simulate_log("ms+:floor=0.2", "bernoulli:0.6,0.3", horizon=1000, seed=1)
+        >>> replay(log, "ms+", horizon=100).to_frame()[["policy", "round"]].tail(1).values.tolist()
+        [['ms+:sigma2=0.25', 100]]
+        """
+        names = (
+            "mean",
+            "lower",
+            "upper",
+            "least",
+            "most",
+            "reward",
+            "reward_lower",
+            "reward_upper",
+            "reached",
+        )
+        columns = {name: getattr(self, name) for name in names}
+        return data_frame({"policy": [self.policy] * self.rounds.size, "round": self.rounds, **columns})
+
+    def __repr__(self) -> str:
+        return fit_screen(str(self))
+
+    def _repr_html_(self) -> str:
+        left_out = [f"{count:,} {reason}" for reason, count in self.left_out.items() if count]
+        return notebook_html.fragment(
+            self.policy,
+            notebook_html.table(
+                ["round", "mean reward", f"{self.confidence:.0%} interval", "reached"],
+                [*self._rows(), ("as logged", f"{self.logged_mean:.4f}", "", "")],
+                caption=f"Mean reward of the first rounds, by {self.method}",
+            ),
+            notebook_html.items(left_out, title="Left out:"),
+            notebook_html.items(self.assumes, title="Assumes:"),
+            facts=self._sizes,
+        )
+
+    @property
+    def _sizes(self) -> str:
         times = f"{self.replays} replays" + f" on each of {self.parts} parts" * (self.parts > self.logs)
         where = self.source if self.logs == 1 else f"{self.logs} logs"
-        lines = [
-            f"{self.policy} on {where}: {self.method}, {times}, {self.rows} rows, of which a pass uses "
-            f"{self.accepted:.4g}",
-            f"{'round':>8}  {'mean reward':>12}  {f'{self.confidence:.0%} interval':>20}  {'reached':>7}",
-        ]
+        used = f"{self.rows} rows, of which a pass uses {self.accepted:.4g}"
+        return f"on {where}: {self.method}, {times}, {used}"
+
+    def _rows(self) -> list[tuple[str, str, str, str]]:
+        """Round, mean or bounds, interval, and fraction of replays, at a few rounds."""
+        rows = []
         for place in np.unique(np.linspace(0, self.rounds.size - 1, _PRINTED_ROUNDS).astype(int)):
             between = f"{self.least[place]:.3f}..{self.most[place]:.3f}"  # bounds, where no more is known
             mean = between if math.isnan(self.mean[place]) else f"{self.mean[place]:.4f}"
             ends = f"{self.lower[place]:.4f} to {self.upper[place]:.4f}"
-            lines.append(f"{self.rounds[place]:>8}  {mean:>12}  {ends:>20}  {self.reached[place]:>7.0%}")
-        lines.append(f"  logged  {self.logged_mean:>12.4f}")
+            rows.append((str(self.rounds[place]), mean, ends, f"{self.reached[place]:.0%}"))
+        return rows
+
+    def __str__(self) -> str:
+        """A short report: the method, the curve at a few rounds, and the assumptions."""
+        head = ("round", "mean reward", f"{self.confidence:.0%} interval", "reached")
+        table = ("{:>8}  {:>12}  {:>20}  {:>7}".format(*row) for row in (head, *self._rows()))
+        lines = [f"{self.policy} {self._sizes}", *table, f"  logged  {self.logged_mean:>12.4f}"]
         left_out = [f"{count} {reason}" for reason, count in self.left_out.items() if count]
         lines += [f"left out: {', '.join(left_out)}"] if left_out else []
         return "\n".join([*lines, "assumes:", *(f"  - {each}" for each in self.assumes)])

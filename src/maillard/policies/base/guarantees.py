@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from maillard.short_reprs import dataclass_repr
+
 
 @dataclass(frozen=True, kw_only=True)
 class Guarantees:
     """Proved properties of a policy's regret, for sub-Gaussian rewards unless `note` says otherwise.
 
     None means that the literature reports no result.
+
+    >>> from maillard import MaillardSampling
+    >>> found = MaillardSampling.guarantees
+    >>> found.asymptotically_optimal, found.minimax_ratio
+    (True, '√(log T)')
     """
 
     sub_ucb: bool | None = None
@@ -22,6 +29,8 @@ class Guarantees:
     note: str = ""
     # Not proved to be asymptotically optimal, but it might be: the paper's ✗*.
     optimality_is_open: bool = False
+
+    __repr__ = dataclass_repr
 
 
 def linear_regret(source: str, note: str = "") -> Guarantees:
