@@ -235,10 +235,20 @@ class ArmState(_Response):
     "If it is undecided: about how many more decisions are needed; null if this cannot be estimated."
 
 
+class VerdictPart(_Response, kw_only=False):
+    """A part of a verdict."""
+
+    text: str
+    arm: str | None = None
+    "The arm, if the part is the name of an arm, which may be shortened or in quotation marks."
+
+
 class Verdict(_Response):
     """Which arm leads, and which arms are ruled out or undecided, in words. It is valid at any time."""
 
     text: str
+    parts: list[VerdictPart]
+    "The text in parts, so that a page can mark the names of arms."
     leader: str | None
     "The arm with the highest lower bound (without intervals, the highest mean), if there is one."
     best: bool
