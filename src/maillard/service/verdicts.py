@@ -169,9 +169,7 @@ def _template(
     first = leader(counts, means, lower, bool(out.any()))
     verdict.leader = None if first is None else arms[first].arm
     if refused:
-        found = (
-            "No arm leads yet" if first is None else f"{_arm(first)} has the highest mean so far"
-        )
+        found = "No arm leads yet" if first is None else f"{_arm(first)} has the highest mean so far"
         return (
             f"{found}, but there is no verdict, because some or all arms have no valid confidence interval."
         )

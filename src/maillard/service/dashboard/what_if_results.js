@@ -23,7 +23,7 @@ export function estimateNode(result, { low, high }) {
   if (bounded) node.append(picture(value, lower, upper, logged));
   node.append(...segmentNodes(result));
   const made = logged === null ? "" : `The logged decisions had a mean reward of ${number(logged, decimals)}. `;
-  const source = `From ${counted(result.rows, "row")}${estimator ? `, by ${estimator}` : ""}.`;
+  const source = `From ${counted(result.rows, "decision")}${estimator ? `, with the estimator ${estimator}` : ""}.`;
   node.append(element("p", { class: "note" }, made + source + openText(result.pending)));
   const span = result.kind === "comparison" ? [low - high, high - low] : [low, high];
   if (bounded && low !== null && high !== null && lower <= span[0] && upper >= span[1]) {
@@ -49,7 +49,7 @@ export function refusalNode(result) {
     element("p", { class: "statement" }, `The log cannot be used to estimate ${estimand}.`),
     element("p", { class: "box partly" }, element("strong", {}, "Reason: "), why),
     element("p", { class: "note" },
-      `This is not an error: an estimate from ${counted(rows, "row")} would be misleading.${made}${rows ? openText(pending) : ""}`),
+      `This is not an error: an estimate from ${counted(rows, "decision")} would be misleading.${made}${rows ? openText(pending) : ""}`),
     ...segmentNodes(result),
     ...detailNodes(details));
 }
