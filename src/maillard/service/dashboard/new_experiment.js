@@ -62,8 +62,8 @@ export class NewExperimentForm {
     if (value("learn")) reward.learn = value("learn");
     const window = value("window");
     if (window) {
-      reward.window = `${Number(window)}${find("new-window-unit").value}`; // such as "1.5h"
-      if (!(Number(window) > 0 && Number(window) < Infinity)) {
+      reward.window = Number(window) * Number(find("new-window-unit").value); // in seconds
+      if (!(reward.window > 0 && reward.window < Infinity)) {
         wrong.push(["window", `“${window}” is not a length of time; enter a number such as 90, and choose its unit.`]);
       }
     }
