@@ -43,7 +43,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 
         def counted() -> bool:
             found = api.request("GET", "/v1/experiments")[1]["experiments"]
-            return {each["experiment"]: each["decisions"] for each in found}["clear"] == 4500
+            return [each["decisions"] for each in found if each["experiment"] == "clear"] == [4500]
 
         wait_until(counted)
         yield api
