@@ -8,6 +8,7 @@ import re
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -17,6 +18,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from maillard import Bandit, Reward
 from maillard.decisions.stores import open_store
+from maillard.evaluation.diagnostics import Diagnostics
 from maillard.service import api_keys
 from tests.browser import browser, serious_violations  # noqa: F401  # a fixture
 from tests.serving import Service, serving
@@ -407,6 +409,15 @@ def test_names_are_never_interpreted_as_markup(api, tab) -> None:
     expect(tab.locator(".result")).to_contain_text(HOSTILE[3])
 
 
+def test_every_diagnostic_has_a_label() -> None:
+    labels = (DASHBOARD / "diagnostic_labels.js").read_text(encoding="utf8")
+    shown = {
+        field.name for field in fields(Diagnostics) if re.match(r"(int|float|bool|str)\b", str(field.type))
+    }
+    assert shown <= set(re.findall(r"^  (\w+): \"", labels, re.MULTILINE))
+    assert len(shown) >= 18
+
+
 def test_no_file_creates_markup_from_text() -> None:
     for file in DASHBOARD.glob("*.js"):
         found = re.findall(
@@ -482,6 +493,7 @@ def test_accessibility_in_light_and_dark_at_all_widths(api, example_page, tab) -
             tab.click("#evaluate")
             expect(tab.locator(".result")).to_contain_text("if the policy had been ms+")
             tab.click(".result summary")
+            expect(tab.locator(".result .details")).to_contain_text("Decisions used")
         check_looks(tab, WIDTHS)
         levels = tab.evaluate(
             "[...document.querySelectorAll('h1, h2, h3')].filter(each => each.checkVisibility())"

@@ -76,7 +76,7 @@ export class Audit {
     setText(find("audit-more"), `${counted(rest, "more arm")}, all of them closer to their expected counts.`);
     const { mean, expected, z } = audit.weights;
     const weights = `the mean of 1 / p, where p is the probability of the chosen arm (0 if p < 0.01), is ${number(mean, 3)}`;
-    const wanted = `${number(expected, 3)} is expected (deviation ${deviations(z)})`;
+    const wanted = `${number(expected, 3)} is expected${z === null ? "" : ` (deviation ${deviations(z)})`}`;
     setText(find("audit-weights"), mean === null || expected === null ? "" : `A second check: ${weights}; ${wanted}.`);
     const notes = [
       audit.impossible && `${counted(audit.impossible, "decision")} chose an arm with a logged probability of 0.`,

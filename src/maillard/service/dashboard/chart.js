@@ -142,7 +142,7 @@ export class Chart {
       const date = new Date(1000 * at);
       const days = step >= 86_400 || (step >= 3600 && date.getHours() === 0);
       const text = days ? shortDate(date) : timeOfDay(date, step < 60);
-      const near = Math.min(Math.max(across(at), left + 14), width - 24);
+      const near = Math.min(Math.max(across(at), left + 14), width - 28);
       const [x1, y1] = [across(at), height - EDGE.bottom];
       parts.push(svgElement("line", { class: "tick", x1, x2: x1, y1, y2: y1 + 4 }));
       parts.push(svgElement("text", { x: near, y: height - 6, "text-anchor": "middle" }, text));

@@ -56,7 +56,7 @@ function makeCard(key) {
     setAttributes(status, { "data-status": experiment.status });
     setText(policy, escapeName(experiment.policy));
     const arms = experiment.arms.length ? counted(experiment.arms.length, "arm") : "arms differ at every decision";
-    setText(details, `${arms}, since ${fullDate(new Date(experiment.created_at))}`);
+    setText(details, `${arms}, created ${fullDate(new Date(experiment.created_at))}`);
     setText(leader, escapeName(experiment.leader ?? ""));
     show(experiment.leader !== null, leads); // null also if it cannot be told from the rewards so far
     // After a restart, the service has not counted the whole log yet.

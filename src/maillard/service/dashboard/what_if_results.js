@@ -1,11 +1,14 @@
 // Shows the result of an evaluation: the estimate with its interval and assumptions, or why the log cannot answer.
 
+import { EXPLANATION, LABELS } from "./diagnostic_labels.js";
 import { svgElement, element } from "./dom.js";
 import { axis, place } from "./scales.js";
 import { segmentNodes } from "./segment_results.js";
-import { counted, decimalsFor, level, number, plain, sentence, escapeName } from "./text.js";
+import { count, counted, decimalsFor, level, number, plain, sentence, escapeName } from "./text.js";
 
 const SHOWN_ELSEWHERE = ["target", "experiment", "source", "confidence", "best"]; // shown elsewhere in the result
+const ORDER = Object.keys(LABELS);
+const YES_OR_NO = { true: "yes", false: "no" };
 const PLAIN = ["number", "string", "boolean"];
 
 /** The node for an evaluation with an estimate; `low` and `high` bound the rewards. */
@@ -85,7 +88,9 @@ function labelled(lead, text) {
 function detailNodes(details) {
   const { estimates = {}, diagnostics = {}, ...rest } = details ?? {};
   const isPlain = ([name, value]) => !SHOWN_ELSEWHERE.includes(name) && PLAIN.includes(typeof value) && value !== "";
-  const entries = Object.entries({ ...rest, ...diagnostics }).filter(isPlain).map(entryNode);
+  const place = ([name]) => (name in LABELS ? ORDER.indexOf(name) : ORDER.length);
+  const shown = Object.entries({ ...rest, ...diagnostics }).filter(isPlain);
+  const entries = shown.sort((one, other) => place(one) - place(other)).map(entryNode);
   const rows = Object.values(estimates).map(estimate);
   if (!rows.length && !entries.length) return [];
   const parts = [element("summary", {}, "Details")];
@@ -98,6 +103,7 @@ function detailNodes(details) {
     parts.push(element("div", named, table));
   }
   if (entries.length) parts.push(element("dl", { class: "details" }, ...entries));
+  if (diagnostics.mean_weight !== undefined) parts.push(element("p", { class: "note" }, EXPLANATION));
   return [element("details", {}, ...parts)];
 }
 
@@ -111,8 +117,9 @@ function estimate({ name, value, lower, upper, refusal }) {
 }
 
 function entryNode([name, value]) {
-  const text = typeof value === "number" ? plain(Number(value.toPrecision(5))) : escapeName(String(value));
-  return element("div", {}, element("dt", {}, escapeName(name.replaceAll("_", " "))), element("dd", {}, text));
+  const digits = (each) => (Number.isInteger(each) ? count(each) : plain(Number(each.toPrecision(5))));
+  const text = typeof value === "number" ? digits(value) : escapeName(YES_OR_NO[value] ?? value);
+  return element("div", {}, element("dt", {}, LABELS[name] ?? escapeName(name.replaceAll("_", " "))), element("dd", {}, text));
 }
 
 function capitalised(estimand) {
