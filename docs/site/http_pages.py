@@ -55,8 +55,10 @@ def _operation(method: str, path: str, operation: dict[str, Any], common: Any) -
         meaning = _cell(reference.parse(response["description"]))
         yield f"| {status} | {meaning} | {_cell(reference.body_in_words(response))} |"
     yield from ("", f"Also [{', '.join(others)}](#http-errors).", "")
-    for response in own.values():
-        yield from _example(response)
+    for status, response in own.items():
+        if reference.example_of(response) is not None:
+            yield from (f"An example with status {status}:", "")
+            yield from _example(response)
 
 
 def _example(message: dict[str, Any]) -> Iterator[str]:
