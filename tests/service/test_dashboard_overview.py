@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -136,6 +137,39 @@ def test_the_list_shows_traffic_and_leaders(api: Api, tab: Page) -> None:  # noq
             assert len(heights) == 24
             assert heights.index(max(heights)) in (22, 23)  # an hour may have ended since
     check_looks(tab, (360, 1280))
+
+
+_SLOW_LEADERS = """
+import time
+from maillard.service import service_state
+from maillard.service.handlers import experiment_handlers
+from maillard.service.log_monitor import Monitor
+made, start, find = [], Monitor.__init__, experiment_handlers.find_leaders
+def remember(self, *args, **options):
+    made.append(self)
+    start(self, *args, **options)
+def wait(states):
+    while not made[0].complete:
+        time.sleep(0.01)
+    return find(states)
+Monitor.__init__, experiment_handlers.find_leaders, service_state._MONITOR_TIME = remember, wait, 0
+"""
+
+
+def test_a_list_is_complete_only_if_it_counts_all_decisions(tmp_path: Path) -> None:
+    """Here the monitor reads the rest of the log while the leaders are found."""
+    fill(tmp_path / "log.db", "long", CLEAR)
+    with serving(tmp_path / "log.db", prelude=_SLOW_LEADERS) as service:
+        api = Api(service, tmp_path)
+        found = api.request("GET", "/v1/experiments")[1]
+        assert not found["complete"]
+        assert found["experiments"][0]["decisions"] < 4500
+        for _ in range(100):
+            found = api.request("GET", "/v1/experiments")[1]
+            if found["complete"]:
+                break
+        assert found["complete"]
+        assert found["experiments"][0]["decisions"] == 4500
 
 
 def test_a_list_that_is_not_complete_says_so(api: Api, tab: Page) -> None:  # noqa: F811
