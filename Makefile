@@ -153,8 +153,9 @@ tails: $(READY) ## on an NVIDIA GPU: run the tail study (about ten minutes) and 
 	$(BIN)/python -m benchmarks.tails --device cuda
 	$(BIN)/python -m benchmarks.tails --page
 
-docs: $(READY) ## regenerate the generated parts of docs/ and the pictures
+docs: $(READY) browser ## regenerate the generated parts of docs/ and the pictures
 	$(BIN)/python -m docs.generate
+	$(BIN)/python -m docs.dashboard_pictures
 	$(BIN)/ruff format --quiet src
 
 # All pages are built anew: Sphinx repeats no warning about a page that has not changed.
