@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from maillard import html_fragments
 from maillard.decisions.timestamps import from_microseconds
 from maillard.optional_packages import data_frame, needs_extra
-from maillard.short_reprs import fields_repr
+from maillard.short_reprs import COLUMNS, cut
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -80,8 +80,10 @@ class Decision(NamedTuple):
         return from_microseconds(self.time)
 
     def __repr__(self) -> str:
-        names = ("id", "experiment", "unit", "arm", "probability", "probabilities", "state")
-        return fields_repr("Decision", [(name, getattr(self, name)) for name in names], what="arms")
+        arms, probability = f"{len(self.eligible):,} arms", f"{self.probability:.4g}"
+        text = f"Decision {self.id}: {cut(self.arm, 20)!r} of {arms}, probability {probability}"
+        unit = "" if self.unit is None else f", unit {cut(self.unit, 20)!r}"
+        return f"<{(text + unit)[: COLUMNS - 2]}>"
 
     def __dir__(self) -> list[str]:
         # Without the methods of a tuple. `super()` is not available in a named tuple.
