@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -72,7 +73,7 @@ class Log:
     def contents(self) -> Any:
         """Every row of every table."""
         if self._memory is not None:
-            return repr(self._memory._tables)
+            return repr(_plain(self._memory._tables))
         if self.kind == "postgresql":
             with psycopg.connect(self.where) as connection:
                 names = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'maillard'")
@@ -144,3 +145,12 @@ def events(store: Store, after: int = 0, experiment: str = EXPERIMENT) -> list[E
 
 def rewards_of(store: Store, experiment: str = EXPERIMENT) -> dict[str, tuple[RewardEvent, ...]]:
     return {row.id: rewards for row, rewards, _ in store.rows(experiment)}
+
+
+def _plain(value: Any) -> Any:
+    """A value without classes whose representation leaves out fields."""
+    if dataclasses.is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return _plain(list(value.items()))
+    return [_plain(each) for each in value] if isinstance(value, list | tuple | set) else value

@@ -347,7 +347,8 @@ def test_many_arms_are_cut_and_counted() -> None:
     assert len(html) < 100_000
     note = [text.get_text() for text in large().decision.plot().texts][-1]
     assert note.startswith("970 more arms have a probability of 97%")
-    assert "... 1,000 arms" in repr(large().decision)
+    assert "of 1,000 arms, probability 0.001" in repr(large().decision)
+    assert "... 1,000 arms" in repr(tally())
     assert "and 900 more rows" in tally()._repr_html_()
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from maillard.errors import MaillardError
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 # With tables of the positions of subscripts and the sizes of brackets. One of them is on most machines.
 _FONTS = "Latin Modern Math,STIX Two Math,Cambria Math,DejaVu Math TeX Gyre,math"
@@ -23,7 +26,7 @@ def needs_extra(extra: str) -> Iterator[None]:
 
 
 @needs_extra("notebook")
-def data_frame(columns: Mapping[str, Any]) -> Any:
+def data_frame(columns: Mapping[str, Any]) -> DataFrame:
     """Return a pandas data frame with these columns, in this order, and the index 0, 1, 2, ..."""
     import pandas as pd
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from maillard import notebook_html
+from maillard import html_fragments
 from maillard.errors import InvalidValue
 from maillard.optional_packages import data_frame, needs_extra
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from pandas import DataFrame
 
 _DRAWN, _LISTED = 30, 100  # arms in a figure, and in an HTML table
 
@@ -24,7 +25,7 @@ class TallyDisplay:
         """What `to_frame` has: names of arms or models, then `pulls`, `sum` and `mean`."""
         raise NotImplementedError
 
-    def to_frame(self) -> Any:
+    def to_frame(self) -> DataFrame:
         """Return a pandas data frame with a row for each arm: `arm`, `pulls`, `sum` and `mean`.
 
         The mean of an arm without pulls is NaN. The rows of a `SegmentTally` also have a `segment`. If all
@@ -83,14 +84,14 @@ class TallyDisplay:
         *names, pulls, sums, means = columns.values()
         total, most = sum(pulls), max(pulls, default=0)
         rows = [
-            [*labels, count, notebook_html.bar(count / max(most, 1)), part, None if not count else mean]
+            [*labels, count, html_fragments.bar(count / max(most, 1)), part, None if not count else mean]
             for *labels, count, part, mean in zip(*names, pulls, sums, means, strict=True)
         ]
         *heads, _, _, _ = columns
-        return notebook_html.fragment(
+        return html_fragments.fragment(
             type(self).__name__,
-            notebook_html.table([*heads, "pulls", "", "sum", "mean"], rows[:_LISTED]),
-            notebook_html.more_rows(len(rows) - _LISTED, "rows"),
+            html_fragments.table([*heads, "pulls", "", "sum", "mean"], rows[:_LISTED]),
+            html_fragments.more_rows(len(rows) - _LISTED, "rows"),
             facts=f"{total:,} observed rewards",
         )
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from maillard import notebook_html
+from maillard import html_fragments
 from maillard.decisions.timestamps import from_microseconds
 from maillard.optional_packages import data_frame, needs_extra
-from maillard.short_reprs import fields_repr
+from maillard.short_reprs import COLUMNS, cut
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from pandas import DataFrame
 
 _LISTED = 100  # arms in an HTML table
 LOG_PROBABILITY_TOLERANCE = 1e-9  # rounding may raise the logarithm of a probability this far above 0
@@ -86,8 +87,10 @@ class Decision(NamedTuple):
         return from_microseconds(self.time)
 
     def __repr__(self) -> str:
-        names = ("id", "experiment", "unit", "arm", "probability", "probabilities", "state")
-        return fields_repr("Decision", [(name, getattr(self, name)) for name in names], what="arms")
+        arms, probability = f"{len(self.eligible):,} arms", f"{self.probability:.4g}"
+        text = f"Decision {self.id}: {cut(self.arm, 20)!r} of {arms}, probability {probability}"
+        unit = "" if self.unit is None else f", unit {cut(self.unit, 20)!r}"
+        return f"<{(text + unit)[: COLUMNS - 2]}>"
 
     def __dir__(self) -> list[str]:
         # Without the methods of a tuple. `super()` is not available in a named tuple.
@@ -97,14 +100,14 @@ class Decision(NamedTuple):
         likely = sorted(self.probabilities.items(), key=lambda pair: (pair[0] != self.arm, -pair[1]))[
             :_LISTED
         ]
-        rows = [(arm, notebook_html.percent(p), notebook_html.bar(p)) for arm, p in likely]
+        rows = [(arm, html_fragments.percent(p), html_fragments.bar(p)) for arm, p in likely]
         unit = "" if self.unit is None else f" for {self.unit!r}"
         repeat = "" if self.origin is None else f", which repeats decision {self.origin}"
-        return notebook_html.fragment(
-            f"{self.arm}, with a probability of {notebook_html.percent(self.probability)}",
-            notebook_html.table(["arm", "probability", ""], rows, marked=[0]),
-            notebook_html.more_rows(len(self.eligible) - _LISTED, "arms"),
-            "" if self.context is None else notebook_html.table([], [("context", self.context)]),
+        return html_fragments.fragment(
+            f"{self.arm}, with a probability of {html_fragments.percent(self.probability)}",
+            html_fragments.table(["arm", "probability", ""], rows, marked=[0]),
+            html_fragments.more_rows(len(self.eligible) - _LISTED, "arms"),
+            "" if self.context is None else html_fragments.table([], [("context", self.context)]),
             facts=f"decision {self.id}{unit} at {self.at:%Y-%m-%d %H:%M:%S} UTC{repeat}",
         )
 
@@ -123,7 +126,7 @@ class Decision(NamedTuple):
             self.eligible, list(self.probabilities.values()), title=f"{title}: {self.arm}", chosen=self.arm
         )
 
-    def to_frame(self) -> Any:
+    def to_frame(self) -> DataFrame:
         """Return a pandas data frame with a row for each eligible arm.
 
         The columns are `arm`, `probability`, `log_probability` and `chosen`.

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from maillard import notebook_html
+from maillard import html_fragments
 from maillard.errors import InvalidValue
 from maillard.optional_packages import data_frame, needs_extra
 from maillard.short_reprs import fit_screen
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from pandas import DataFrame
 
 _DRAWN, _LISTED = 30, 100  # arms in a figure, and in an HTML table
 _WEIGHTS = "(sum of weights)"
@@ -36,14 +37,14 @@ class VerificationDisplay:
         marked = [place for place, row in enumerate(scores) if not row["consistent"]]
         caption = f"Do the choices agree with their probabilities? A correct log has |z| < {self.limit:.2f}"
         listed = rows[:_LISTED]
-        return notebook_html.fragment(
+        return html_fragments.fragment(
             f"Verification: {self.verdict}",
-            notebook_html.items(_facts(self)),
-            notebook_html.items(_problems(self), title="Problems:"),
-            notebook_html.table(["arm", "chosen", "expected", "z"], listed, marked=marked, caption=caption)
+            html_fragments.items(_facts(self)),
+            html_fragments.items(_problems(self), title="Problems:"),
+            html_fragments.table(["arm", "chosen", "expected", "z"], listed, marked=marked, caption=caption)
             if rows
             else "",
-            notebook_html.more_rows(len(rows) - len(listed), "rows"),
+            html_fragments.more_rows(len(rows) - len(listed), "rows"),
             facts=f"experiment {self.experiment!r} in {self.source}",
         )
 
@@ -78,7 +79,7 @@ class VerificationDisplay:
             note="line: the range of z in a correct log" + (f"; {left:,} more arms" if left else ""),
         )
 
-    def to_frame(self: Any) -> Any:
+    def to_frame(self: Any) -> DataFrame:
         """Return the audit as a pandas data frame with a row for each arm, and one for the weights 1/p.
 
         The columns are `arm`, `chosen` (how often), `expected` (by the logged probabilities), `variance`,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from maillard import notebook_html
+from maillard import html_fragments
 from maillard.errors import InvalidValue
 from maillard.evaluation.estimate_formatting import decimals_of
 from maillard.optional_packages import data_frame, needs_extra
@@ -13,6 +13,7 @@ from maillard.short_reprs import fit_screen
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from pandas import DataFrame
 
     from maillard.evaluation.evaluation_report import Estimate, Estimates
 
@@ -50,7 +51,7 @@ class EstimatesDisplay:
             return estimate_figures.draw_weights(self.diagnostics)
         return estimate_figures.draw_estimates(self, title=self.target)
 
-    def to_frame(self: Any) -> Any:
+    def to_frame(self: Any) -> DataFrame:
         """Return a pandas data frame with a row for each estimator, also for those that were refused.
 
         The columns are `target`, `estimator`, `value`, `lower`, `upper`, `standard_error`, `confidence`,
@@ -127,14 +128,14 @@ def estimates_html(result: Any) -> str:
         shown = [(*row[:5], *row[6:]) for row in shown]
     value = "Mean reward of a decision" if hasattr(result, "diagnostics") else "Difference in mean reward"
     caption = f"{value}, {100 * result.confidence:.4g}% intervals"
-    return notebook_html.fragment(
+    return html_fragments.fragment(
         result.target,
-        notebook_html.table(heads, shown, marked=marked, caption=caption) if shown else "",
-        notebook_html.items([f"★ {result.why_best}" if best is not None else result.why_best]),
-        notebook_html.items([note.strip() for note in result.notes]),
-        notebook_html.items(problems, title="Estimators without a usable answer:"),
-        notebook_html.details(
-            "Assumptions", notebook_html.items(f"{names}: {text}" for names, text in assumptions)
+        html_fragments.table(heads, shown, marked=marked, caption=caption) if shown else "",
+        html_fragments.items([f"★ {result.why_best}" if best is not None else result.why_best]),
+        html_fragments.items([note.strip() for note in result.notes]),
+        html_fragments.items(problems, title="Estimators without a usable answer:"),
+        html_fragments.details(
+            "Assumptions", html_fragments.items(f"{names}: {text}" for names, text in assumptions)
         ),
         facts=result._size_text,
     )

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
 
-from maillard import notebook_html
+from maillard import html_fragments
 from maillard.array_types import Floats, Ints
 from maillard.decisions.columns import Columns
 from maillard.decisions.contexts import Contexts
@@ -48,6 +48,7 @@ from maillard.short_reprs import fit_screen
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from pandas import DataFrame
 
 _MAX_KEYS = 8
 _HASH_STEPS = 10_000
@@ -106,19 +107,19 @@ class LearnedRule:
         first, second = self.rows
         minus = f"minus arm:{self.best_arm}"
         facts = [
-            ("rule", notebook_html.code(self.rule)),
+            ("rule", html_fragments.code(self.rule)),
             ("learned on", f"{first:,} decisions"),
             ("evaluated on", f"{second:,} others ({self.split})"),
         ]
         values = [("the rule", *shown_cells(self.report))]
         if self.comparison is not None:
             values.append((minus, *shown_cells(self.comparison)))
-        return notebook_html.fragment(
+        return html_fragments.fragment(
             self.description,
-            notebook_html.table([], facts),
-            notebook_html.table(["on the second part", *SHOWN_HEADS], values),
-            notebook_html.details("The rule on the second part of the log", self.report._repr_html_()),
-            "" if self.comparison is None else notebook_html.details(minus, self.comparison._repr_html_()),
+            html_fragments.table([], facts),
+            html_fragments.table(["on the second part", *SHOWN_HEADS], values),
+            html_fragments.details("The rule on the second part of the log", self.report._repr_html_()),
+            "" if self.comparison is None else html_fragments.details(minus, self.comparison._repr_html_()),
             facts="learned rule",
         )
 
@@ -142,7 +143,7 @@ class LearnedRule:
         title = f"Mean reward with {level_text(self.report.confidence)} intervals"
         return draw_intervals(named, is_difference=False, title=title)
 
-    def to_frame(self) -> Any:
+    def to_frame(self) -> DataFrame:
         """Return a pandas data frame: the estimates of the rule, and of its difference from the best arm.
 
         The columns are those of `Report.to_frame`. The column `target` tells the two apart.

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
-from maillard import notebook_html
+from maillard import html_fragments
 from maillard.array_types import Ints
 from maillard.decisions.columns import Columns
 from maillard.decisions.contexts import value_text
@@ -32,6 +32,7 @@ from maillard.short_reprs import LINES, fit_screen
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from pandas import DataFrame
 
 OTHER, MISSING, WHOLE = "(other)", "(missing)", "(whole log)"
 _DRAWN = 30  # segments in a figure or an HTML table
@@ -113,11 +114,11 @@ class Segments(Mapping[Segment, Result], Generic[Result]):
         first: Any = next(iter(self.results.values()))
         rows = [[name, size, *shown_cells(each)] for name, size, each in self._shown()]
         head = [", ".join(self.by), "decisions", *SHOWN_HEADS]
-        return notebook_html.fragment(
+        return html_fragments.fragment(
             f"{first.target} by {', '.join(self.by)}",
-            notebook_html.table(head, rows, marked=[len(rows) - 1], caption=self.validity),
-            notebook_html.more_rows(len(self) - _DRAWN, "segments"),
-            notebook_html.items(self.notes),
+            html_fragments.table(head, rows, marked=[len(rows) - 1], caption=self.validity),
+            html_fragments.more_rows(len(self) - _DRAWN, "segments"),
+            html_fragments.items(self.notes),
             facts=f"{len(self)} segments",
         )
 
@@ -144,7 +145,7 @@ class Segments(Mapping[Segment, Result], Generic[Result]):
             f"(whole log: {level_text(self.whole.confidence)})",
         )
 
-    def to_frame(self) -> Any:
+    def to_frame(self) -> DataFrame:
         """Return a pandas data frame with a row for each segment and estimator.
 
         The first columns are `segment` (as text) and `decisions`; the others are those of the report or the

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from maillard.figures.bar_charts import bars
-from maillard.notebook_html import percent
+from maillard.html_fragments import percent
 
 _DRAWN = 30
 

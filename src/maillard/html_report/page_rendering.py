@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from maillard.errors import MaillardError
 from maillard.figures import COLOURS, GRID, INK, MUTED
-from maillard.notebook_html import number_text, printable
+from maillard.html_fragments import number_text, printable
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from maillard import notebook_html
+from maillard import html_fragments
 from maillard.errors import InvalidValue, MaillardError
 from maillard.optional_packages import data_frame, needs_extra
 from maillard.short_reprs import COLUMNS, cut
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
+    from pandas import DataFrame
 
     Floats = NDArray[np.float64]
 
@@ -131,13 +132,13 @@ class Outcome:
         rows = self.summary()
         names = [name for name in rows[0] if name != "policy"]
         least = min(range(len(rows)), key=lambda place: float(rows[place]["mean"]))
-        table = notebook_html.table(
+        table = html_fragments.table(
             ["policy", *names],
-            [[notebook_html.code(row["policy"]), *(row[name] for name in names)] for row in rows],
+            [[html_fragments.code(row["policy"]), *(row[name] for name in names)] for row in rows],
             marked=[least],
             caption=f"Final {self.measure} over trials; the least mean is bold",
         )
-        return notebook_html.fragment(f"{type(self).__name__}: {self._title}", table, facts=self._sizes)
+        return html_fragments.fragment(f"{type(self).__name__}: {self._title}", table, facts=self._sizes)
 
     @needs_extra("notebook")
     def plot(self, kind: str = "curves") -> Figure:
@@ -162,7 +163,7 @@ class Outcome:
             )
         raise InvalidValue("kind", kind, "curves or distributions")
 
-    def to_frame(self, kind: str = "curves") -> Any:
+    def to_frame(self, kind: str = "curves") -> DataFrame:
         """Return a pandas data frame with the "curves", the values of the "trials", or the "summary".
 
         - "curves": a row for each policy and checkpoint, with the columns `policy`, `round`, `mean`,

@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from maillard import notebook_html
+from maillard import html_fragments
 from maillard.errors import CannotAnswer, InvalidValue
 from maillard.optional_packages import data_frame, needs_extra
 from maillard.short_reprs import dataclass_repr, fit_screen
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from pandas import DataFrame
 
 _SHOWN, _LISTED = 14, 100  # rows of a representation, and of an HTML table
 
@@ -160,7 +161,7 @@ class ExplorationPlan:
         looks = ", while the experiment is running" if self.active else ""
         return (self.estimator or "the estimator that evaluate recommends") + looks
 
-    def to_frame(self) -> Any:
+    def to_frame(self) -> DataFrame:
         """Return a pandas data frame with a row for each policy of the grid.
 
         The columns are the fields of the options: `policy`, `floor`, `decay`, `booster`, `exploration`,
@@ -201,16 +202,16 @@ class ExplorationPlan:
     def _repr_html_(self) -> str:
         head, cells = self._table(self.rows[:_LISTED])
         best = set(self.frontier)
-        return notebook_html.fragment(
+        return html_fragments.fragment(
             self._title,
-            notebook_html.table(
+            html_fragments.table(
                 head,
                 cells,
                 marked=[place for place, row in enumerate(self.rows[:_LISTED]) if row in best],
                 caption=self._question,
             ),
-            notebook_html.more_rows(len(self.rows) - _LISTED, "policies"),
-            notebook_html.items(self._marks),
+            html_fragments.more_rows(len(self.rows) - _LISTED, "policies"),
+            html_fragments.items(self._marks),
         )
 
     def _table(self, rows: Sequence[PlanOption]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

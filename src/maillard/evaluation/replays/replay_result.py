@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from maillard import notebook_html
+from maillard import html_fragments
 from maillard.array_types import Floats, Ints
 from maillard.evaluation.evaluation_report import plain
 from maillard.optional_packages import data_frame, needs_extra
@@ -16,6 +16,7 @@ from maillard.short_reprs import fit_screen
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from pandas import DataFrame
 
 _PRINTED_ROUNDS = 6
 
@@ -118,7 +119,7 @@ class Replay:
         made: dict[str, Any] = plain(values)
         return made
 
-    def to_frame(self) -> Any:
+    def to_frame(self) -> DataFrame:
         """Return the learning curve as a pandas data frame, with a row for each round n.
 
         The columns are `policy`, `round`, `mean`, `lower`, `upper` (mean reward of the first n rounds, with
@@ -149,15 +150,15 @@ class Replay:
 
     def _repr_html_(self) -> str:
         left_out = [f"{count:,} {reason}" for reason, count in self.left_out.items() if count]
-        return notebook_html.fragment(
+        return html_fragments.fragment(
             self.policy,
-            notebook_html.table(
+            html_fragments.table(
                 ["round", "mean reward", f"{self.confidence:.0%} interval", "reached"],
                 [*self._rows(), ("as logged", f"{self.logged_mean:.4f}", "", "")],
                 caption=f"Mean reward of the first rounds, by {self.method}",
             ),
-            notebook_html.items(left_out, title="Left out:"),
-            notebook_html.items(self.assumes, title="Assumes:"),
+            html_fragments.items(left_out, title="Left out:"),
+            html_fragments.items(self.assumes, title="Assumes:"),
             facts=self._sizes,
         )
 

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from maillard import notebook_html, specs
+from maillard import html_fragments, specs
+from maillard.html_fragments import Html
 from maillard.linear_tally import LinearTally
-from maillard.notebook_html import Html
 from maillard.optional_packages import data_frame, mathml, needs_extra
 from maillard.tally import Tally
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from pandas import DataFrame
 
 _PULLS, _POINTS = (16, 64, 256), 16  # pulls of either arm, and intervals between the means, of a curve
 # What only the authors of policies need. Tab completion leaves it out.
@@ -39,7 +40,7 @@ class PolicyDisplay:
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if name not in _DECLARATIONS]
 
-    def to_frame(self: Any) -> Any:
+    def to_frame(self: Any) -> DataFrame:
         """Return the parameters as a pandas data frame with a row for each.
 
         The columns are `parameter`, `value`, `default` (missing if there is none), `meaning` and `allowed`.
@@ -94,16 +95,16 @@ class PolicyDisplay:
         inner = getattr(self, "policy", None)
         facts = [(name, text) for name, text in _facts(self) if text]
         rows = [
-            (notebook_html.code(name), _shown(value), meaning)
+            (html_fragments.code(name), _shown(value), meaning)
             for name, value, _, meaning, _ in self._parameter_rows()
         ]
         summary = inspect.cleandoc(type(self).__doc__ or "").split("\n\n")[0]
-        return notebook_html.fragment(
+        return html_fragments.fragment(
             type(self).__name__,
-            Html(f"<div>{notebook_html.html(' '.join(summary.split()))}</div>"),
+            Html(f"<div>{html_fragments.html(' '.join(summary.split()))}</div>"),
             formula_html(type(self)),
-            notebook_html.table(["parameter", "value", "meaning"], rows) if rows else "",
-            notebook_html.details("Properties and references", notebook_html.table([], facts)),
+            html_fragments.table(["parameter", "value", "meaning"], rows) if rows else "",
+            html_fragments.details("Properties and references", html_fragments.table([], facts)),
             "" if inner is None else inner._repr_html_(),
             facts=str(self),
         )
@@ -120,7 +121,7 @@ def formula_html(cls: Any) -> Html:
     if "policy" in getattr(cls, "__dataclass_fields__", {}):
         symbols = "p: the probability that the policy below has. t: the round, K: the number of arms"
     return Html(
-        f'<div style="margin:.6em 0;font-size:115%">{rendered or notebook_html.code(declared.formula)}</div>'
+        f'<div style="margin:.6em 0;font-size:115%">{rendered or html_fragments.code(declared.formula)}</div>'
         f'<div style="opacity:.7;font-size:90%">{symbols}</div>'
     )
 

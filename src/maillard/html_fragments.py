@@ -1,4 +1,4 @@
-"""HTML for notebooks: titles, tables and lists without scripts, colours or other files.
+"""Fragments of HTML for notebooks: titles, tables and lists without scripts, colours or other files.
 
 Colours and fonts are inherited from the notebook, so that fragments fit into light and dark themes. All text
 is escaped, except `Html`, which only this module and the makers of formulas create.
