@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 from maillard.decisions import Reward
@@ -13,6 +14,7 @@ from maillard.errors import InvalidValue, UnknownName
 
 REWARDS = CLICKS, BINARY, BOUNDED, UNBOUNDED = ("clicks", "binary", "bounded", "unbounded")
 CONTEXTS = SEGMENTS, FEATURES, ACTIONS = ("segments", "features", "actions")
+CONFIDENCE, POWER = 0.95, 0.8
 _DAY = 86_400.0
 _RATES = {CLICKS: 0.03, BINARY: 0.1, UNBOUNDED: 1.0}
 _DECISIONS_PER_ARM = 10  # the fewest per arm, and segment, for which a simulation makes sense
@@ -78,12 +80,42 @@ class Requirements:
         return math.ceil(self.delay / self.parts)
 
     @property
-    def needed_width(self) -> float:
-        """The half-width of a 95% interval at which a difference of `lift` is found in 80% of experiments.
+    def pairs(self) -> int:
+        """The number of comparisons that are valid together: all pairs of arms, in each segment."""
+        return math.comb(len(self.arms), 2) * self.parts
 
-        With a standard error s, the interval excludes 0 with that probability if lift = (1.96 + 0.84) s.
+    @property
+    def confidence(self) -> float:
+        """The confidence of each of these intervals, as `compare` computes it."""
+        return 1.0 - (1.0 - CONFIDENCE) / self.pairs
+
+    @property
+    def needed_width(self) -> float:
+        """The half-width of an interval at which a difference of `lift` is found in 80% of experiments.
+
+        With a standard error s, the interval has half-width z s, and excludes 0 with that probability if
+        lift = (z + 0.84) s.
         """
-        return self.lift * 1.96 / (1.96 + 0.8416)
+        z = NormalDist().inv_cdf((1.0 + self.confidence) / 2)
+        return self.lift * z / (z + NormalDist().inv_cdf(POWER))
+
+    @property
+    def needed_decisions(self) -> int:
+        """About how many decisions an equal split needs to find the difference in 80% of experiments."""
+        return math.ceil(self.horizon * (self.visible_lift / self.lift) ** 2)
+
+    @property
+    def visible_lift(self) -> float:
+        """About the smallest difference that an equal split finds in 80% of experiments.
+
+        By the normal approximation: n decisions of each arm give a standard error of
+        sqrt((v0 + v1) / n), where v0 and v1 are the variances of the rewards of the two arms.
+        """
+        z = NormalDist().inv_cdf((1.0 + self.confidence) / 2) + NormalDist().inv_cdf(POWER)
+        first = second = self.deviation**2
+        if self.zero_or_one:
+            second = (self.rate + self.lift) * (1.0 - self.rate - self.lift)
+        return z * math.sqrt((first + second) * len(self.arms) / self.part_horizon)
 
     @property
     def small_rewards(self) -> bool:
@@ -185,15 +217,15 @@ def _is_binary(kind: str) -> bool:
 
 
 def _arm_names(given: Any) -> tuple[str, ...]:
-    allowed = "a number of arms from 2 to 1000, or at least two different names"
+    allowed = "a number of arms from 2 to 100, or at least two different names"
     if isinstance(given, int) and not isinstance(given, bool):
-        if not 2 <= given <= 1000:
+        if not 2 <= given <= 100:
             raise InvalidValue("arms", given, allowed)
         letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
         return tuple(letters[:given]) if given <= 26 else tuple(f"arm-{i}" for i in range(1, given + 1))
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise InvalidValue("arms", given, allowed)
-    if not 2 <= len(set(given)) == len(given) <= 1000 or not all(isinstance(name, str) for name in given):
+    if not 2 <= len(set(given)) == len(given) <= 100 or not all(isinstance(name, str) for name in given):
         raise InvalidValue("arms", given, allowed)
     return tuple(given)
 
@@ -224,8 +256,7 @@ def _reward_range(kind: str, given: object) -> tuple[float, float]:
         return (-math.inf, math.inf) if kind == UNBOUNDED else (0.0, 1.0)
     allowed = "two numbers, the lowest and the highest reward, such as (0, 100)"
     try:
-        low, high = given  # type: ignore[misc]  # checked by doing it
-        low, high = float(low), float(high)
+        low, high = map(float, given)  # type: ignore[call-overload]  # checked by doing it
     except (TypeError, ValueError):
         raise InvalidValue("reward_range", given, allowed) from None
     if not -1e100 < low < high < 1e100:

@@ -32,15 +32,16 @@ class AdviceOption:
     "Its standard error."
     loss: float
     "The regret as a fraction of that reward; NaN if the reward is not positive."
-    width: float
-    "Half-width of the 95% interval of the difference between two arms; mean of the simulated experiments."
-    width_error: float
-    found: float
+    width: float = math.nan
+    "Half-width of the interval of the difference between two arms; mean of the simulated experiments. The"
+    "intervals of all pairs of arms, in all segments, are valid together at 95%, as in `compare`."
+    width_error: float = math.nan
+    found: float = math.nan
     "The fraction of simulated experiments whose interval of the difference excludes 0."
-    mean_width: float
+    mean_width: float = math.nan
     "Half-width of the 95% interval of the mean of an arm that is not the best."
-    mean_width_error: float
-    valid: bool
+    mean_width_error: float = math.nan
+    valid: bool = False
     "Whether the intervals contained the true difference often enough."
 
     @property
@@ -71,7 +72,7 @@ class Advice:
     resolves: bool | None
     "Whether the suggestion finds the difference in about 80% of experiments. None: not simulated."
     needed_decisions: int | None
-    "About how many decisions an equal split needs to find it so often. None: not simulated."
+    "About how many decisions an equal split needs to find it so often. None: for linear policies."
     problem: str
     "The simulated problem."
     horizon: int
@@ -81,6 +82,7 @@ class Advice:
     trials: int
     "Simulated experiments per option that measured the regret."
     seed: int
+    quick: bool
 
     @property
     def suggestion(self) -> AdviceOption:
@@ -104,7 +106,7 @@ class Advice:
         """The command that gives the same advice."""
         from maillard.evaluation.advising.advice_text import command
 
-        return command(self.requirements, self.seed)
+        return command(self)
 
     def plot(self) -> Figure:
         """A figure of the regret and the interval width of every option that was simulated."""
@@ -136,4 +138,7 @@ class Advice:
 
         return describe(self)
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        from maillard.evaluation.advising.advice_text import summarise
+
+        return summarise(self)

@@ -16,7 +16,7 @@ from maillard.evaluation.advising.advice_requirements import (
 
 DEFAULT_FLOOR = 0.1  # where the width of intervals cannot be simulated; also the default of `Bandit`
 _LONG_DELAY = 0.2  # fraction of the experiment
-_COMPROMISE = 1.5  # acceptable width, as a multiple of that of an equal split
+COMPROMISE = 1.5  # acceptable width, as a multiple of that of an equal split
 
 
 @dataclass(frozen=True)
@@ -71,15 +71,15 @@ POLICY_RULES = (
         "rewards from 0 to a maximum, mostly far below it",
         lambda r: r.small_rewards,
         lambda _: "kl-ms+",
-        "kl-ms+ uses that rewards are mostly far below their maximum. It needs rewards from 0 to 1, so divide "
-        "each by the maximum.",
+        "kl-ms+ learns faster than ms+ if rewards are mostly far below their maximum. It needs rewards from "
+        "0 to 1, so divide each by the maximum.",
         "how-to/choose-policy.md#small-rewards",
     ),
     PolicyRule(
         "rewards without a maximum",
         lambda r: r.reward == UNBOUNDED,
         lambda r: f"ms+:sigma2={r.deviation**2:.4g}",
-        "ms+ needs only the variance of a reward (sigma2, the square of its standard deviation), not a maximum.",
+        "ms+ needs no maximum, only the variance of a reward: sigma2, the square of its standard deviation.",
         "how-to/evaluation.md#heavy-tails",
     ),
     PolicyRule(
@@ -128,8 +128,8 @@ NOTES = (
         lambda r: r.contexts == SEGMENTS,
         lambda r: (
             f"Each of the {r.context_size} segments is an experiment of its own with about "
-            f"{r.part_horizon:,} decisions. The intervals below are those of one segment; the regret is that "
-            "of all segments together."
+            f"{r.part_horizon:,} decisions. The margins are those of one segment; what is lost is for all "
+            "segments together."
         ),
     ),
     Note(
@@ -146,25 +146,24 @@ NOTES = (
         "no maximum",
         lambda r: r.reward == UNBOUNDED,
         lambda _: (
-            "Without a maximum, a few large rewards decide a mean. If you can name a maximum, cap the rewards "
-            "there and declare it: Reward(low=0, high=...). Intervals are then valid without further "
-            "assumptions."
+            "Without a maximum, a few large rewards decide a mean. If you can name a maximum, cap the "
+            "rewards there, declare it with Reward(low=0, high=...), and ask again with reward=bounded."
         ),
     ),
     Note(
         "deterministic policies",
         lambda r: r.evaluate,
         lambda _: (
-            "Do not use ucb1, imed or other deterministic policies if you want to evaluate the log: they never "
-            "show the other arms at random, so the log cannot say what those would have earned."
+            "Do not use ucb1, imed or another deterministic policy: it never chooses the other arms at "
+            "random, so its log cannot say what they would have earned."
         ),
     ),
     Note(
         "constant means",
         lambda _: True,
         lambda _: (
-            "All this assumes means that do not change during the experiment. If they do, for example after a "
-            "redesign, start anew with reset()."
+            "All this assumes that the means of the arms do not change during the experiment. If they do, "
+            "for example after a redesign, call reset()."
         ),
     ),
 )
@@ -203,7 +202,7 @@ def choose_option(
     floors = [each for each in options if each.floor > 0]
     wanted, reason = next((each for each in floors if each.valid and each.width <= needed), None), "resolves"
     if wanted is None:
-        limit, reason = _COMPROMISE * floors[-1].width, "cannot resolve"
+        limit, reason = COMPROMISE * floors[-1].width, "cannot resolve"
         wanted = next((each for each in floors if each.valid and each.width <= limit), floors[-1])
     if max_regret is not None and wanted.regret > max_regret:
         affordable = [each for each in floors if each.regret <= max_regret]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -11,7 +12,13 @@ import numpy as np
 
 from maillard import specs
 from maillard.array_types import Floats
-from maillard.evaluation.advising.advice_requirements import ACTIONS, BOUNDED, UNBOUNDED, Requirements
+from maillard.evaluation.advising.advice_requirements import (
+    ACTIONS,
+    BOUNDED,
+    CONFIDENCE,
+    UNBOUNDED,
+    Requirements,
+)
 from maillard.evaluation.advising.advice_result import AdviceOption
 from maillard.evaluation.advising.advice_rules import DEFAULT_FLOOR
 from maillard.evaluation.planning import PlanOption, plan
@@ -34,12 +41,14 @@ class Budget(NamedTuple):
     "The same, for linear policies."
     horizon: int
     "Decisions of one experiment."
+    cells: int
+    "Decisions of one experiment times arms."
     runs: int
     trials: int
 
 
-FULL = Budget(6_000_000, 20_000_000, 4_000_000, 200_000, 200, 1000)
-QUICK = Budget(600_000, 2_000_000, 400_000, 50_000, 40, 200)
+FULL = Budget(6_000_000, 20_000_000, 4_000_000, 200_000, 2_000_000, 200, 1000)
+QUICK = Budget(600_000, 2_000_000, 400_000, 50_000, 500_000, 40, 200)
 _FEWEST_RUNS = 10
 
 
@@ -59,7 +68,7 @@ def floors_for(requirements: Requirements, *, quick: bool) -> tuple[float, ...]:
     """The floors to try."""
     if not requirements.evaluate:
         return (0.0, 0.1)
-    return (0.0, 0.1, 0.2, 0.5) if quick else (0.0, 0.05, 0.1, 0.2, 0.5)
+    return (0.0, 0.1, 0.2, 0.5) if quick else (0.0, 0.05, 0.1, 0.2, 0.3, 0.5)
 
 
 def problem_for(requirements: Requirements) -> tuple[Problem, float]:
@@ -70,21 +79,21 @@ def problem_for(requirements: Requirements) -> tuple[Problem, float]:
     r, one = requirements, requirements.reward == BOUNDED
     low, unit = (r.low, r.high - r.low) if one else (0.0, 1.0)
     ordinary, best = (r.rate - low) / unit, min((r.rate + r.lift - low) / unit, 1.0 if one else math.inf)
-    means = [ordinary] * (len(r.arms) - 1) + [best]
+    means = (*[ordinary] * (len(r.arms) - 1), best)
     delay = Fixed(r.part_delay) if r.part_delay else None
     if r.reward == UNBOUNDED:
         # Some visitors pay this amount, the others nothing: the mean and the deviation are as asked.
         amount = (r.deviation**2 + r.rate**2) / r.rate
         share = [mean / amount for mean in means]
-        rows = [(1 - p, p) for p in share]
+        purchases = tuple((1 - p, p) for p in share)
         name = f"purchases of {amount:.6g} by {share[0]:.3g}, the best by {share[-1]:.3g}"
-        return Bounded(rows, values=(0.0, amount), delay=delay, label=name), 1.0
+        return Bounded(purchases, values=(0.0, amount), delay=delay, label=name), 1.0
     largest = math.sqrt(ordinary * (1 - ordinary))
     extreme = min(1.0, (r.deviation / unit / largest) ** 2)  # fraction of rewards that are lowest or highest
     if not one or extreme > 1 - 1e-9:
         return Bernoulli(means, delay=delay), unit
-    rows = [(extreme * (1 - mean), 1 - extreme, extreme * mean) for mean in means]
-    return Bounded(rows, values=[(0.0, mean, 1.0) for mean in means], delay=delay), unit
+    rows = tuple((extreme * (1 - mean), 1 - extreme, extreme * mean) for mean in means)
+    return Bounded(rows, values=tuple((0.0, mean, 1.0) for mean in means), delay=delay), unit
 
 
 def context_problem_for(requirements: Requirements) -> Problem:
@@ -125,30 +134,35 @@ def simulate_options(
     """Simulate the policy `spec` with each floor, and an equal split."""
     budget = QUICK if quick else FULL
     if requirements.linear:
-        return _simulate_linear(requirements, spec, budget, seed, threads, progress)
+        return _simulate_linear(requirements, spec, budget, seed=seed, threads=threads, progress=progress)
     problem, unit = problem_for(requirements)
-    horizon = min(requirements.part_horizon, budget.horizon)
+    horizon = min(requirements.part_horizon, budget.horizon, budget.cells // len(requirements.arms))
     floors = [*floors_for(requirements, quick=quick), 1.0]
     runs = max(_FEWEST_RUNS, min(budget.runs, budget.evaluated // (len(floors) * horizon)))
     best = f"arm:{len(requirements.arms) - 1}"
-    differences, means = (
-        _rows(spec, problem, horizon, floors, against, runs, seed, threads, partial(progress, what))
-        for what, against in (("comparing arms", best), ("evaluating an arm", None))
+    common: dict[str, Any] = {"target": "arm:0", "decays": (), "runs": runs, "seed": seed, "threads": threads}
+    differences = _rows(
+        spec, problem, horizon, floors, partial(progress, "comparing arms"),
+        against=best, confidence=requirements.confidence, **common,
+    )  # fmt: skip
+    means = _rows(
+        spec,
+        problem,
+        horizon,
+        floors,
+        partial(progress, "evaluating an arm"),
+        confidence=CONFIDENCE,
+        **common,
     )
     progress("measuring regret", 0.0)
     trials = max(_FEWEST_RUNS, min(budget.trials, budget.simulated // (len(floors) * horizon)))
-    policies = [spec_with_floor(_simulated_spec(spec, problem), floor) for floor in floors]
+    policies = [spec_with_floor(spec, floor) for floor in floors]
     found = simulate(policies, problem, horizon, trials, seed, threads, checkpoints=[horizon], progress=False)
     made = [
-        _option(requirements, spec, floor, lost, horizon, unit, difference, mean)
+        _with_intervals(_option(requirements, spec, floor, unit * lost, horizon), unit, difference, mean)
         for floor, lost, difference, mean in zip(floors, found.final_regret, differences, means, strict=True)
     ]
     return Simulated(tuple(made), horizon, runs, trials, str(problem))
-
-
-def _simulated_spec(spec: str, problem: Problem) -> str:
-    """The spec for `plan` and `simulate`, where `sigma2` follows from rewards from 0 to 1."""
-    return spec if "sigma2" in spec or problem.support == (0.0, 1.0) else f"{spec}:reward_range=0..1"
 
 
 def _rows(
@@ -156,17 +170,12 @@ def _rows(
     problem: Problem,
     horizon: int,
     floors: Sequence[float],
-    against: str | None,
-    runs: int,
-    seed: int,
-    threads: int | None,
     progress: Callable[[float], None],
+    **question: Any,
 ) -> list[PlanOption]:
-    """The rows of `plan` for the first arm, one for each floor, and for an equal split."""
+    """The rows of `plan`, one for each floor, and for an equal split."""
     booster = getattr(policy_of(spec, reward_range=(0, 1)), "booster", None)
     boosters = None if booster is None else (booster,)
-    common: dict[str, Any] = {"target": "arm:0", "against": against, "decays": ()}
-    common |= {"runs": runs, "seed": seed, "threads": threads}
     share = 1 - 1 / len(floors)  # of the first call
 
     def with_floors(done: int, total: int) -> None:
@@ -176,43 +185,48 @@ def _rows(
         progress(share + (1 - share) * done / total)
 
     made = plan(
-        problem, horizon, policy=spec, floors=floors[:-1], boosters=boosters, progress=with_floors, **common
+        problem, horizon, policy=spec, floors=floors[:-1], boosters=boosters, progress=with_floors, **question
     )
-    split = plan(problem, horizon, policy="uniform", floors=(0,), progress=equal_split, **common)
+    split = plan(problem, horizon, policy="uniform", floors=(0,), progress=equal_split, **question)
     return [*made.rows, *split.rows]
 
 
-def _option(
-    requirements: Requirements,
-    spec: str,
-    floor: float,
-    lost: Floats,
-    horizon: int,
-    unit: float,
-    difference: PlanOption | None = None,
-    mean: PlanOption | None = None,
-) -> AdviceOption:
-    """An option, in the unit of the rewards and for all segments together."""
-    scale, root = unit * requirements.parts, math.sqrt(lost.size)
-    regret = scale * float(lost.mean())
-    possible = (requirements.rate + requirements.lift) * horizon * requirements.parts
+def _option(requirements: Requirements, spec: str, floor: float, lost: Floats, horizon: int) -> AdviceOption:
+    """An option without intervals, from its regret in each trial, in the unit of the rewards."""
+    regret, all_parts = float(lost.mean()), requirements.parts
+    possible = (requirements.rate + requirements.lift) * horizon
     return AdviceOption(
         policy=spec_with_floor(spec, floor),
         floor=floor,
-        regret=regret,
-        regret_error=scale * float(lost.std(ddof=1)) / root,
+        regret=all_parts * regret,
+        regret_error=all_parts * float(lost.std(ddof=1)) / math.sqrt(lost.size),
         loss=regret / possible if possible > 0 else math.nan,
-        width=unit * difference.width if difference else math.nan,
-        width_error=unit * difference.width_error if difference else math.nan,
-        found=difference.decided if difference else math.nan,
-        mean_width=unit * mean.width if mean else math.nan,
-        mean_width_error=unit * mean.width_error if mean else math.nan,
-        valid=difference is not None and difference.valid,
+    )
+
+
+def _with_intervals(
+    option: AdviceOption, unit: float, difference: PlanOption, mean: PlanOption
+) -> AdviceOption:
+    """The option with its intervals, in the unit of the rewards."""
+    return dataclasses.replace(
+        option,
+        width=unit * difference.width,
+        width_error=unit * difference.width_error,
+        found=difference.decided,
+        valid=difference.valid,
+        mean_width=unit * mean.width,
+        mean_width_error=unit * mean.width_error,
     )
 
 
 def _simulate_linear(
-    requirements: Requirements, spec: str, budget: Budget, seed: int, threads: int | None, progress: Progress
+    requirements: Requirements,
+    spec: str,
+    budget: Budget,
+    *,
+    seed: int,
+    threads: int | None,
+    progress: Progress,
 ) -> Simulated:
     """Simulate a linear policy, a policy that ignores the context, and an equal split."""
     problem = context_problem_for(requirements)
@@ -224,7 +238,7 @@ def _simulate_linear(
     policies = [spec_with_floor(spec, floor), spec_with_floor(without, floor), "uniform"]
     found = simulate(policies, problem, horizon, trials, seed, threads, checkpoints=[horizon], progress=False)
     made = [
-        _option(requirements, name, each, lost, horizon, 1.0)
+        _option(requirements, name, each, lost, horizon)
         for name, each, lost in zip(
             (spec, without, spec), (floor, floor, 1.0), found.final_regret, strict=True
         )

@@ -32,21 +32,28 @@ def describe(advice: Advice) -> str:
         "What to expect\n" + _table(advice) + "\n" + _bullets(_legend(advice), ""),
         "Keep in mind\n" + _bullets(advice.warnings),
         "In your program\n" + textwrap.indent(advice.code, "  "),
+        f"To repeat\n  {advice.command}",
     ]
     return "\n\n".join(part.rstrip() for part in parts)
+
+
+def summarise(advice: Advice) -> str:
+    """Return the suggestion and the table."""
+    return f"Suggestion: {advice.policy}\n\n{_table(advice)}\n\nprint() shows the reasons and a program."
 
 
 def situation(r: Requirements) -> str:
     """Describe the experiment in a sentence."""
     arms = f"{len(r.arms)} arms"
     rewards = {
-        CLICKS: f"clicks by about {amount(r, r.rate)}",
+        CLICKS: f"about {amount(r, r.rate)} of decisions clicked",
         BOUNDED: f"rewards from {r.low:g} to {r.high:g}, {r.rate:g} on average",
     }.get(r.reward, f"rewards of {amount(r, r.rate)} on average")
     found = [arms, rewards]
     found.append(f"{r.horizon:,} decisions at {r.traffic:,g} per day")
     if r.window:
-        found.append(f"rewards known after {duration(r.window)} ({r.delay:,} decisions)")
+        known = "clicks count within" if r.reward == CLICKS else "rewards known after"
+        found.append(f"{known} {duration(r.window)} (the time of {r.delay:,} decisions)")
     if r.contexts == SEGMENTS:
         found.append(f"{r.context_size} segments")
     elif r.linear:
@@ -90,13 +97,13 @@ def answers(r: Requirements) -> dict[str, str]:
     return found
 
 
-def command(r: Requirements, seed: int) -> str:
+def command(advice: Advice) -> str:
     """Return the command that gives the same advice."""
-    values = answers(r)
+    values = answers(advice.requirements)
     evaluated = values.pop("evaluate")
     words = [f"--{name.replace('_', '-')} {shlex.quote(value)}" for name, value in values.items()]
     words += ["--evaluate" if evaluated == "yes" else "--no-evaluate"]
-    words += [f"--seed {seed}"] * bool(seed)
+    words += [f"--seed {advice.seed}"] * bool(advice.seed) + ["--quick"] * advice.quick
     return " ".join(["maillard advise", *words, "--yes"])
 
 
@@ -207,46 +214,65 @@ def _cells(advice: Advice, option: AdviceOption) -> list[str]:
     scale = 100 if advice.requirements.zero_or_one else 1
 
     def margin(width: float, error: float) -> str:
-        return f"{scale * width:.3g} ± {scale * error:.1g}" if math.isfinite(width) else "no interval"
+        return with_error(scale * width, scale * error) if math.isfinite(width) else "no interval"
 
     return [
-        "*" if option.policy == advice.policy else " ",
-        option.policy,
-        f"{option.regret:,.3g} ± {option.regret_error:.1g}{loss}"
-        if option.regret < 1000
-        else f"{option.regret:,.0f} ± {option.regret_error:,.0f}{loss}",
-        margin(option.width, option.width_error) + "" if option.valid else "not valid",
+        "*" if option.policy == advice.policy else "",
+        option.policy + _remark(advice, option),
+        with_error(option.regret, option.regret_error) + loss,
+        margin(option.width, option.width_error) if option.valid or not advice.runs else "not valid",
         f"{option.found:.0%}" if advice.runs else "",
         margin(option.mean_width, option.mean_width_error),
     ]
 
 
+def _remark(advice: Advice, option: AdviceOption) -> str:
+    """What a reader should know about the policy."""
+    if option.floor == 1.0:
+        return " (equal split)"
+    return " (ignores contexts)" * (advice.requirements.linear and not option.policy.startswith("lin-"))
+
+
+def with_error(value: float, error: float) -> str:
+    """A number with its standard error, both rounded to the first digit of the error.
+
+    >>> with_error(0.94271, 0.0113), with_error(1234.5, 31), with_error(2.5, 0)
+    ('0.94 ± 0.01', '1,230 ± 30', '2.5 ± 0')
+    """
+    if not error > 0:
+        return f"{value:,.3g} ± 0"
+    digits = -math.floor(math.log10(error))
+    return f"{round(value, digits):,.{max(0, digits)}f} ± {round(error, digits):,.{max(0, digits)}f}"
+
+
 def _legend(advice: Advice) -> list[str]:
     """Explain the columns."""
     r, name = advice.requirements, reward_name(advice.requirements)
+    fewer = "how many fewer" if name == "clicks" else "how much less"
     every = "in all segments" if r.contexts == SEGMENTS else "in all"
-    lines = [
-        f"lost {name}: how many fewer than from always choosing the best arm, {every} (and as a percentage), "
-        f"if one arm is at {amount(r, r.rate + r.lift)} and the others at {amount(r, r.rate)}."
-    ]
+    guess = f"if one arm is at {amount(r, r.rate + r.lift)} and the others at {amount(r, r.rate)}"
     if r.linear:
-        lines[0] = f"lost {name}: how many fewer than from always choosing the best arm for each decision."
-        if name == "reward":
-            lines[0] = lines[0].replace("how many fewer", "how much less")
-    elif name == "reward":
-        lines[0] = lines[0].replace("how many fewer", "how much less")
+        of = "visitors" if r.contexts == FEATURES else "arms"
+        better = f"{difference(r, r.lift)} better " + (
+            "for visitors with its feature" if r.contexts == FEATURES else "if it has the first feature"
+        )
+        guess = f"if half of the {of} have each feature, and an arm is {better}"
+    lines = [
+        f"lost {name}: {fewer} than from always choosing the best arm, {every} (and in percent), {guess}."
+    ]
     if advice.runs:
         lines.append(
-            "margin: half the width of the 95% interval for the difference between two arms. "
-            f"finds it: experiments whose interval shows that an arm that is better by "
-            f"{difference(r, r.lift)} is better."
+            "margin: half the width of the interval for the difference between two arms"
+            + (f", with all {r.pairs:,} comparisons valid together at 95%" if r.pairs > 1 else ", at 95%")
+            + f". finds it: experiments in which it shows that an arm that is {difference(r, r.lift)} better "
+            "is better. margin of one arm: the same for the mean of an arm that is not the best."
         )
     if advice.horizon < r.part_horizon:
         lines.append(
             f"Only the first {advice.horizon:,} of {r.part_horizon:,} decisions"
             + " of a segment" * (r.contexts == SEGMENTS)
-            + " were simulated. Margins shrink with the square root of the number of decisions, by a factor of "
-            f"{math.sqrt(r.part_horizon / advice.horizon):.2g} until the end."
+            + " were simulated. Margins shrink with the square root of the number of decisions: by a factor "
+            f"of {math.sqrt(r.part_horizon / advice.horizon):.2g} until the end."
         )
     logs = f" and {advice.runs} evaluated logs" if advice.runs else ""
     lines.append(f"From {advice.trials} simulated experiments{logs} per policy; ± is the standard error.")

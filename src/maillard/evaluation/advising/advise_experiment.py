@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from maillard.decisions.timestamps import Duration
 from maillard.errors import InvalidValue
-from maillard.evaluation.advising.advice_requirements import Requirements, make_requirements
+from maillard.evaluation.advising.advice_requirements import make_requirements
 from maillard.evaluation.advising.advice_result import Advice, AdviceOption
 from maillard.evaluation.advising.advice_rules import (
-    DEFAULT_FLOOR,
     NOTES,
     alternatives,
     choose_option,
     policy_rule,
 )
-from maillard.evaluation.advising.advice_text import difference, reward_name
+from maillard.evaluation.advising.floor_reasons import floor_reason
 
 
 def advise(
@@ -81,82 +81,33 @@ def advise(
         chosen, why = found.options[0], "default"
         shown: tuple[AdviceOption, ...] = found.options
     else:
-        needed = r.needed_width * math.sqrt(r.part_horizon / found.horizon)
+        needed = r.needed_width * math.sqrt(r.part_horizon / found.horizon)  # at the simulated horizon
         chosen, why = choose_option(found.options, needed, r.max_regret, evaluate=r.evaluate)
         picked = (chosen, *alternatives(found.options, chosen))
         shown = tuple(sorted(picked, key=lambda each: each.floor))
-    # What the intervals of each option would be at the end of the experiment.
-    shrink = math.sqrt(found.horizon / r.part_horizon)
-    split = found.options[-1]
-    decisions = None if r.linear else math.ceil(r.horizon * (split.width * shrink / r.needed_width) ** 2)
+    shrink = math.sqrt(found.horizon / r.part_horizon)  # of intervals, until the end of the experiment
+    at_end, split = (replace(each, width=each.width * shrink) for each in (chosen, found.options[-1]))
     warnings = [note.text(r) for note in NOTES if note.applies(r)]
     if r.max_regret is not None and chosen.regret > r.max_regret:
         warnings.insert(
             0,
-            f"The suggestion costs more than the most that you accept, {r.max_regret:g}; so would every other "
-            "floor that was tried.",
+            f"The suggestion loses more than you accept ({r.max_regret:g}), and so does every other floor.",
         )
     return Advice(
         requirements=r,
         policy=chosen.policy,
         floor=chosen.floor,
-        reasons=(rule.reason, _floor_reason(r, chosen, why, split.width * shrink, shrink, decisions)),
+        reasons=(rule.reason, floor_reason(r, at_end, split, why)),
         evidence=rule.evidence,
         warnings=tuple(warnings),
         options=shown,
         tried=found.options,
-        resolves=None if r.linear else chosen.valid and chosen.width * shrink <= r.needed_width,
-        needed_decisions=decisions,
+        resolves=None if r.linear else chosen.valid and at_end.width <= r.needed_width,
+        needed_decisions=None if r.linear else r.needed_decisions,
         problem=found.problem,
         horizon=found.horizon,
         runs=found.runs,
         trials=found.trials,
         seed=seed,
+        quick=quick,
     )
-
-
-def _floor_reason(
-    r: Requirements, chosen: AdviceOption, why: str, split: float, shrink: float, decisions: int | None
-) -> str:
-    """Say why this floor was chosen; `split` is the width of an equal split at the end."""
-    lift, needed = difference(r, r.lift), difference(r, r.needed_width)
-    if why == "no evaluation" or (why == "default" and not r.evaluate):
-        return (
-            "No floor, because you will not evaluate the log: the policy may choose worse arms as rarely as it "
-            "likes. Decide this before you start: a log without a floor says little about those arms."
-        )
-    if chosen.floor == 1.0:
-        what = f"An equal split chooses every arm with probability {1 / len(r.arms):.3g}, like an A/B test."
-    else:
-        what = (
-            f"floor={chosen.floor:g} divides {chosen.floor:.0%} of the decisions equally among the arms, so "
-            f"that each always has a probability of at least {chosen.floor / len(r.arms):.2g}, and the log "
-            "can evaluate each."
-        )
-    if why == "default":
-        return f"{what} {DEFAULT_FLOOR:.0%} is the default of a new bandit."
-    margin = difference(r, chosen.width * shrink)
-    if why == "resolves":
-        which = "Nothing less" if chosen.floor == 1.0 else "No smaller floor that was tried"
-        return (
-            f"{what} {which} finds a difference of {lift} in about 80% of experiments: that takes a margin of "
-            f"at most {needed}, and it has {margin}."
-        )
-    if why == "too expensive":
-        return (
-            f"{what} It finds a difference of {lift} less often than in 80% of experiments (its margin is "
-            f"{margin}, and {needed} would do), but a larger floor loses more {reward_name(r)} than you accept."
-        )
-    assert decisions is not None
-    return (
-        f"With {r.horizon:,} decisions, not even an equal split finds a difference of {lift} in 80% of "
-        f"experiments: its margin is {difference(r, split)}, and at most {needed} would do. That takes about "
-        f"{_rounded(decisions):,} decisions ({decisions / r.traffic:,.0f} days), or a difference of "
-        f"{difference(r, r.lift * split / r.needed_width)}. So this is a compromise: {what[0].lower()}{what[1:]} "
-        "It is the smallest floor tried whose margin is at most 1.5 times that of an equal split."
-    )
-
-
-def _rounded(count: int) -> int:
-    """A number with two significant digits."""
-    return int(float(f"{count:.2g}"))
