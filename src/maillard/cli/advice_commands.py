@@ -66,7 +66,8 @@ def _lift_question(r: Any) -> str:
     from maillard.evaluation.advising.advice_text import amount
 
     better, today = amount(r, r.rate + r.lift), amount(r, r.rate)
-    return f"Which difference is worth finding? {amount(r, r.lift)} means: a variant at {better} instead of {today}"
+    example = f"{amount(r, r.lift)} finds a variant at {better} instead of {today}"
+    return f"Which difference is worth finding? {example}"
 
 
 _QUESTIONS = (

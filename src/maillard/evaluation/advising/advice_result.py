@@ -117,11 +117,12 @@ class Advice:
         if not shown:
             raise CannotAnswer("no intervals were simulated, so there is nothing to draw")
         percent = 100 if self.requirements.zero_or_one else 1
+        labels = [each.label + " (suggested)" * (each.policy == self.policy) for each in shown]
         return figures.frontier(
-            [self.policy.partition(":")[0] if self.floor < 1.0 else "policies tried"],
+            [labels[-1]],  # next to the last point
             [[each.regret for each in shown]],
             [[percent * each.width for each in shown]],
-            [[each.label + " (suggested)" * (each.policy == self.policy) for each in shown]],
+            [[*labels[:-1], ""]],
             title=f"{len(self.requirements.arms)} arms, {self.requirements.horizon:,} decisions",
             xlabel=f"lost {reward_name(self.requirements)}",
             ylabel="margin of a comparison" + " (points)" * (percent == 100),

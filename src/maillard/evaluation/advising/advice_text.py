@@ -32,7 +32,7 @@ def describe(advice: Advice) -> str:
         "What to expect\n" + _table(advice) + "\n" + _bullets(_legend(advice), ""),
         "Keep in mind\n" + _bullets(advice.warnings),
         "In your program\n" + textwrap.indent(advice.code, "  "),
-        f"To repeat\n  {advice.command}",
+        "To repeat\n" + _shell_lines(advice.command),
     ]
     return "\n\n".join(part.rstrip() for part in parts)
 
@@ -191,6 +191,18 @@ def _bullets(lines: list[str] | tuple[str, ...], mark: str = "- ") -> str:
     )
 
 
+def _shell_lines(line: str) -> str:
+    """A command on several lines, each but the last with a backslash at its end."""
+    words = line.replace(" --", "\n--").split("\n")  # an option stays on the line of its value
+    lines = [words[0]]
+    for word in words[1:]:
+        if len(lines[-1]) + len(word) > _WIDTH - 6:
+            lines.append(word)
+        else:
+            lines[-1] += " " + word
+    return "  " + " \\\n    ".join(lines)
+
+
 def _table(advice: Advice) -> str:
     """The options, one per line."""
     r = advice.requirements
@@ -221,9 +233,15 @@ def _cells(advice: Advice, option: AdviceOption) -> list[str]:
         option.policy + _remark(advice, option),
         with_error(option.regret, option.regret_error) + loss,
         margin(option.width, option.width_error) if option.valid or not advice.runs else "not valid",
-        f"{option.found:.0%}" if advice.runs else "",
+        _share(option.found, advice.runs) if advice.runs else "",
         margin(option.mean_width, option.mean_width_error),
     ]
+
+
+def _share(fraction: float, runs: int) -> str:
+    """A fraction of the runs with its standard error, which is not 0 even if all runs agree."""
+    near = (fraction * runs + 1) / (runs + 2)
+    return f"{fraction:.0%} ± {math.sqrt(near * (1 - near) / runs):.0%}"
 
 
 def _remark(advice: Advice, option: AdviceOption) -> str:

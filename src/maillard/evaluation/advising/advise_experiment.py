@@ -74,7 +74,7 @@ def advise(
     )  # fmt: skip
     rule = policy_rule(r)
     found = simulate_options(
-        r, rule.policy(r), quick=quick, seed=seed, threads=threads,
+        r, rule.spec(r), quick=quick, seed=seed, threads=threads,
         progress=progress or (lambda _what, _fraction: None),
     )  # fmt: skip
     if r.linear:
