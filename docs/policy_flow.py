@@ -120,4 +120,5 @@ def _connect(axes: Axes, x: list[float], y: list[float], *, arrow: bool = False)
 
 
 def _write(axes: Axes, x: float, y: float, text: str, **style: Any) -> None:
-    axes.text(x, y, text, **{"color": figures.INK, "fontsize": 9.5, "linespacing": 1.2} | style)
+    look: dict[str, Any] = {"color": figures.INK, "fontsize": 9.5, "linespacing": 1.2}
+    axes.text(x, y, text, **look | style)
