@@ -80,7 +80,7 @@ def test_the_command_repeats_the_advice() -> None:
     first["requirements"].pop("assumed")
     assert again == first
     shown = run(*words)[0].partition("To repeat\n")[2]
-    assert shlex.split(shown.replace("\\\n", "")) == [program, command, *words]
+    assert shlex.split(shown) == [program, command, *words]
 
 
 def test_a_figure_is_written(tmp_path) -> None:

@@ -32,7 +32,7 @@ def describe(advice: Advice) -> str:
         "What to expect\n" + _table(advice) + "\n" + _bullets(_legend(advice), ""),
         "Keep in mind\n" + _bullets(advice.warnings),
         "In your program\n" + textwrap.indent(advice.code, "  "),
-        "To repeat\n" + _shell_lines(advice.command),
+        f"To repeat\n  {advice.command}",
     ]
     return "\n\n".join(part.rstrip() for part in parts)
 
@@ -189,18 +189,6 @@ def _bullets(lines: list[str] | tuple[str, ...], mark: str = "- ") -> str:
     return "\n".join(
         textwrap.fill(line, _WIDTH, initial_indent=mark, subsequent_indent=" " * len(mark)) for line in lines
     )
-
-
-def _shell_lines(line: str) -> str:
-    """A command on several lines, each but the last with a backslash at its end."""
-    words = line.replace(" --", "\n--").split("\n")  # an option stays on the line of its value
-    lines = [words[0]]
-    for word in words[1:]:
-        if len(lines[-1]) + len(word) > _WIDTH - 6:
-            lines.append(word)
-        else:
-            lines[-1] += " " + word
-    return "  " + " \\\n    ".join(lines)
 
 
 def _table(advice: Advice) -> str:
