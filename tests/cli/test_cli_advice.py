@@ -32,8 +32,7 @@ def test_answers_of_the_prompts_and_options_give_the_same_advice() -> None:
     assert json.loads(asked)["tried"] == json.loads(given)["tried"]
     assert json.loads(given)["tried"][0]["regret"] == advice.tried[0].regret
     assert "Which percentage of visitors clicks today" in questions
-    assert "20% finds a variant at 50% instead of 30%" not in questions  # the default was 15%
-    assert "15% finds a variant at 45% instead of 30%" in questions
+    assert "Which difference is worth finding? 15% is for a variant at 45% instead of 30% [15%]" in questions
 
 
 def test_a_wrong_answer_is_asked_again() -> None:
@@ -60,6 +59,10 @@ def test_only_questions_that_apply_are_asked() -> None:
     assert "standard deviation" in questions
     assert "How many groups?" in questions
     assert 'segments=["device"]' in output
+    command = shlex.split(output.partition("When it has ended\n")[2].splitlines()[0])
+    assert command[:2] == ["maillard", "compare"]
+    context = main.commands["compare"].make_context("compare", command[2:])
+    assert (context.params["by"], context.params["active"]) == (["device"], False)
     assert "Reward(low=1, high=5)" in output
 
 

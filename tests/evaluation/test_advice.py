@@ -15,6 +15,7 @@ import maillard
 from docs.policy_flow import rules_table
 from maillard import InvalidValue, UnknownName, advise, plan, simulate
 from maillard.evaluation.advising import AdviceOption, advice_simulation
+from maillard.evaluation.advising.advice_formatting import with_error
 from maillard.evaluation.advising.advice_requirements import make_requirements
 from maillard.evaluation.advising.advice_rules import (
     NOTES,
@@ -24,7 +25,6 @@ from maillard.evaluation.advising.advice_rules import (
     policy_rule,
 )
 from maillard.evaluation.advising.advice_simulation import context_problem_for, problem_for
-from maillard.evaluation.advising.advice_text import with_error
 from maillard.problems import Bounded
 
 # The answers that lead to each rule.
@@ -326,7 +326,7 @@ def test_progress_is_reported() -> None:
     assert list(dict.fromkeys(what for what, _ in seen)) == [
         "comparing arms",
         "evaluating an arm",
-        "measuring regret",
+        "measuring what is lost",
     ]
     assert all(0 <= fraction <= 1 for _, fraction in seen)
 

@@ -63,10 +63,10 @@ class _Question(NamedTuple):
 
 
 def _lift_question(r: Any) -> str:
-    from maillard.evaluation.advising.advice_text import amount
+    from maillard.evaluation.advising.advice_formatting import amount
 
     better, today = amount(r, r.rate + r.lift), amount(r, r.rate)
-    example = f"{amount(r, r.lift)} finds a variant at {better} instead of {today}"
+    example = f"{amount(r, r.lift)} is for a variant at {better} instead of {today}"
     return f"Which difference is worth finding? {example}"
 
 
@@ -214,8 +214,9 @@ def advise(*, ask: bool | None, as_json: bool, figure: Path | None, **settings: 
 
 def _ask(settings: dict[str, Any]) -> None:
     """Ask for the answers that are missing, and add them to the settings."""
-    from maillard.evaluation.advising.advice_requirements import make_requirements
-    from maillard.evaluation.advising.advice_text import amount, answers
+    from maillard.evaluation.advising.advice_formatting import amount
+    from maillard.evaluation.advising.advice_program import answers
+    from maillard.evaluation.advising.advice_requirements import DEFAULT_HORIZON, make_requirements
 
     def check(**answer: Any) -> Any:
         given = settings | answer
@@ -231,6 +232,8 @@ def _ask(settings: dict[str, Any]) -> None:
         default = answers(r).get(name, "none")
         if name in ("rate", "lift"):
             default = amount(r, getattr(r, name))
+        elif name == "horizon":
+            default = DEFAULT_HORIZON
 
         def parse(text: str, question: _Question = question) -> Any:
             try:

@@ -15,6 +15,7 @@ from maillard.errors import InvalidValue, UnknownName
 REWARDS = CLICKS, BINARY, BOUNDED, UNBOUNDED = ("clicks", "binary", "bounded", "unbounded")
 CONTEXTS = SEGMENTS, FEATURES, ACTIONS = ("segments", "features", "actions")
 CONFIDENCE, POWER = 0.95, 0.8
+DEFAULT_HORIZON = "14d"
 _DAY = 86_400.0
 _RATES = {CLICKS: 0.03, BINARY: 0.1, UNBOUNDED: 1.0}
 _DECISIONS_PER_ARM = 10  # the fewest per arm, and segment, for which a simulation makes sense
@@ -175,7 +176,7 @@ def make_requirements(
     difference = _number("lift", answer("lift", min(least, room) / 2), 0.0, room, most_allowed=True)
     spread = _deviation(kind, low, high, mean, answer) if not _is_binary(kind) else math.sqrt(mean * room)
     daily = _number("traffic", answer("traffic", 1000.0), 0.0, 1e12)
-    total = _horizon(answer("horizon", "14d"), daily)
+    total = _horizon(answer("horizon", DEFAULT_HORIZON), daily)
     window = _window(answer("delay", "1h")) if kind == CLICKS else _window(delay or 0.0)
     if contexts is not None:
         _one_of("contexts", contexts, CONTEXTS)

@@ -97,21 +97,21 @@ class Advice:
     @property
     def code(self) -> str:
         """A program that makes a decision with the suggested policy."""
-        from maillard.evaluation.advising.advice_text import program
+        from maillard.evaluation.advising.advice_program import program
 
         return program(self.requirements, self.policy)
 
     @property
     def command(self) -> str:
         """The command that gives the same advice."""
-        from maillard.evaluation.advising.advice_text import command
+        from maillard.evaluation.advising.advice_program import command
 
         return command(self)
 
     def plot(self) -> Figure:
         """A figure of the regret and the interval width of every option that was simulated."""
         from maillard import figures
-        from maillard.evaluation.advising.advice_text import reward_name
+        from maillard.evaluation.advising.advice_formatting import reward_name
 
         shown = [each for each in self.tried if math.isfinite(each.width)]
         if not shown:

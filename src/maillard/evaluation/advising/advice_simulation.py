@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -154,13 +154,12 @@ def simulate_options(
         confidence=CONFIDENCE,
         **common,
     )
-    progress("measuring regret", 0.0)
     trials = max(_FEWEST_RUNS, min(budget.trials, budget.simulated // (len(floors) * horizon)))
     policies = [spec_with_floor(spec, floor) for floor in floors]
-    found = simulate(policies, problem, horizon, trials, seed, threads, checkpoints=[horizon], progress=False)
+    regrets = _regrets(policies, problem, horizon, trials, progress, seed=seed, threads=threads)
     made = [
         _with_intervals(_option(requirements, spec, floor, unit * lost, horizon), unit, difference, mean)
-        for floor, lost, difference, mean in zip(floors, found.final_regret, differences, means, strict=True)
+        for floor, lost, difference, mean in zip(floors, regrets, differences, means, strict=True)
     ]
     return Simulated(tuple(made), horizon, runs, trials, str(problem))
 
@@ -189,6 +188,21 @@ def _rows(
     )
     split = plan(problem, horizon, policy="uniform", floors=(0,), progress=equal_split, **question)
     return [*made.rows, *split.rows]
+
+
+def _regrets(
+    policies: list[str],
+    problem: Problem,
+    horizon: int,
+    trials: int,
+    progress: Progress,
+    **settings: Any,
+) -> Iterator[Floats]:
+    """Yield the regret of each policy in each trial."""
+    for place, policy in enumerate(policies):
+        progress("measuring what is lost", place / len(policies))
+        options = settings | {"checkpoints": [horizon], "progress": False}
+        yield simulate(policy, problem, horizon, trials, **options).final_regret[0]
 
 
 def _option(requirements: Requirements, spec: str, floor: float, lost: Floats, horizon: int) -> AdviceOption:
@@ -234,13 +248,10 @@ def _simulate_linear(
     without = "kl-ms+" if requirements.zero_or_one else f"ms+:sigma2={requirements.deviation**2:.4g}"
     horizon = min(requirements.horizon, budget.horizon)
     trials = max(_FEWEST_RUNS, min(budget.trials, budget.with_contexts // (3 * horizon)))
-    progress("measuring regret", 0.0)
     policies = [spec_with_floor(spec, floor), spec_with_floor(without, floor), "uniform"]
-    found = simulate(policies, problem, horizon, trials, seed, threads, checkpoints=[horizon], progress=False)
+    regrets = _regrets(policies, problem, horizon, trials, progress, seed=seed, threads=threads)
     made = [
         _option(requirements, name, each, lost, horizon)
-        for name, each, lost in zip(
-            (spec, without, spec), (floor, floor, 1.0), found.final_regret, strict=True
-        )
+        for name, each, lost in zip((spec, without, spec), (floor, floor, 1.0), regrets, strict=True)
     ]
     return Simulated(tuple(made), horizon, 0, trials, str(problem))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
+from maillard.evaluation.advising.advice_formatting import difference, reward_name
 from maillard.evaluation.advising.advice_requirements import Requirements
 from maillard.evaluation.advising.advice_result import AdviceOption
 from maillard.evaluation.advising.advice_rules import COMPROMISE, DEFAULT_FLOOR
-from maillard.evaluation.advising.advice_text import difference, reward_name
 
 
 def floor_reason(r: Requirements, chosen: AdviceOption, split: AdviceOption, why: str) -> str:
@@ -43,8 +43,9 @@ def _meaning(r: Requirements, chosen: AdviceOption) -> str:
     if chosen.floor == 1.0:
         return f"An equal split chooses each of the {len(r.arms)} arms equally often, like an A/B test."
     return (
-        f"floor={chosen.floor:g} divides {chosen.floor:.0%} of the decisions equally among the arms: each "
-        f"always has a probability of at least {chosen.floor / len(r.arms):.1%}, so the log can evaluate it."
+        f"floor={chosen.floor:g} divides {chosen.floor:.0%} of the decisions equally among the arms. Each is "
+        f"always chosen with a probability of at least {chosen.floor / len(r.arms):.1%}, so the log can tell "
+        "how good it is."
     )
 
 
