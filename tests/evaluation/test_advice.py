@@ -304,9 +304,9 @@ def test_unknown_names_are_refused() -> None:
 
 def test_the_text_explains_and_is_short(clicks) -> None:
     text = str(clicks)
-    assert max(map(len, text.partition("To repeat")[0].splitlines())) <= 110
+    assert max(map(len, text.partition("To repeat")[0].splitlines())) <= 90
     assert text.index("Why") < text.index("What to expect") < text.index("In your program")
-    assert sum(line.startswith("*") for line in text.splitlines()) == 1
+    assert sum(line.startswith("* ") for line in text.splitlines()) == 1
     assert len(repr(clicks).splitlines()) <= 10
     assert clicks.policy in repr(clicks)
     plain = json.loads(json.dumps(clicks.to_dict()))

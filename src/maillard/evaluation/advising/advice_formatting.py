@@ -50,3 +50,12 @@ def share(fraction: float, runs: int) -> str:
     """A fraction of the runs with its standard error, which is not 0 even if all runs agree."""
     near = (fraction * runs + 1) / (runs + 2)
     return f"{fraction:.0%} ± {math.sqrt(near * (1 - near) / runs):.0%}"
+
+
+def percent(fraction: float) -> str:
+    """A percentage with two significant digits.
+
+    >>> percent(0.0384), percent(0.1396), percent(1)
+    ('3.8%', '14%', '100%')
+    """
+    return f"{fraction:.1%}" if fraction < 0.0995 else f"{fraction:.0%}"

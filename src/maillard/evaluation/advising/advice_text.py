@@ -10,6 +10,7 @@ from maillard.evaluation.advising.advice_formatting import (
     amount,
     difference,
     duration,
+    percent,
     reward_name,
     share,
     with_error,
@@ -27,7 +28,7 @@ from maillard.evaluation.advising.advice_requirements import (
 if TYPE_CHECKING:
     from maillard.evaluation.advising.advice_result import Advice, AdviceOption
 
-_WIDTH = 100
+_WIDTH = 80
 
 
 def describe(advice: Advice) -> str:
@@ -54,7 +55,7 @@ def summarise(advice: Advice) -> str:
 def _verdict(advice: Advice) -> str:
     """Say in a sentence what to expect."""
     r, option, name = advice.requirements, advice.suggestion, reward_name(advice.requirements)
-    loss = f" ({option.loss:.1%})" if math.isfinite(option.loss) else ""
+    loss = f" ({percent(option.loss)})" if math.isfinite(option.loss) else ""
     lost = with_error(option.regret, option.regret_error).partition(" ")[0]
     text = f"It costs about {lost} {name}{loss}, compared with knowing the best arm from the start"
     if advice.runs and r.evaluate and advice.horizon == r.part_horizon:
@@ -99,15 +100,14 @@ def _bullets(lines: list[str] | tuple[str, ...], mark: str = "- ") -> str:
 def _table(advice: Advice) -> str:
     """The options, one per line."""
     r = advice.requirements
-    unit = " (points)" if r.zero_or_one else ""
-    head = ["", "policy", f"lost {reward_name(r)}", f"margin{unit}", "finds it", f"margin of one arm{unit}"]
+    head = ["  policy", f"lost {reward_name(r)}", "margin", "finds it", "one arm"]
     rows = [head, *(_cells(advice, each) for each in advice.options)]
     if not advice.runs:
-        rows = [row[:3] for row in rows]
+        rows = [row[:2] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(
-            cell.ljust(width) if place < 2 else cell.rjust(width)
+            cell.ljust(width) if place == 0 else cell.rjust(width)
             for place, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in rows
@@ -115,15 +115,14 @@ def _table(advice: Advice) -> str:
 
 
 def _cells(advice: Advice, option: AdviceOption) -> list[str]:
-    loss = "" if math.isnan(option.loss) else f" ({option.loss:.1%})"
+    loss = "" if math.isnan(option.loss) else f" ({percent(option.loss)})"
     scale = 100 if advice.requirements.zero_or_one else 1
 
     def margin(width: float, error: float) -> str:
         return with_error(scale * width, scale * error) if math.isfinite(width) else "no interval"
 
     return [
-        "*" if option.policy == advice.policy else "",
-        option.policy + _remark(advice, option),
+        ("* " if option.policy == advice.policy else "  ") + option.policy + _remark(advice, option),
         with_error(option.regret, option.regret_error) + loss,
         margin(option.width, option.width_error) if option.valid or not advice.runs else "not valid",
         share(option.found, advice.runs) if advice.runs else "",
@@ -156,11 +155,11 @@ def _legend(advice: Advice) -> list[str]:
     if advice.runs:
         together = f" for all {r.pairs:,} comparisons together" * (r.pairs > 1)
         lines += [
-            "margin: how precise the comparison of two arms is. The difference is estimated plus or minus "
-            f"the margin, at 95% confidence{together}.",
+            f"margin{' (in points)' * r.zero_or_one}: how precise the comparison of two arms is. The difference "
+            f"is estimated plus or minus the margin, at 95% confidence{together}.",
             "finds it: in how many experiments the comparison shows that an arm that is "
             f"{difference(r, r.lift)} better is better.",
-            "margin of one arm: how precise the mean reward of an arm is that is not the best.",
+            "one arm: how precise the mean reward of one arm is, if it is not the best.",
         ]
     if advice.horizon < r.part_horizon:
         lines.append(
