@@ -25,7 +25,7 @@ from maillard.evaluation.advising.advice_rules import (
     policy_rule,
 )
 from maillard.evaluation.advising.advice_simulation import context_problem_for, problem_for
-from maillard.problems import Bounded
+from maillard.problems import Bounded, Gaussian
 
 # The answers that lead to each rule.
 EXAMPLES: dict[str, dict[str, Any]] = {
@@ -139,6 +139,22 @@ def test_a_difference_that_cannot_be_found_is_a_compromise() -> None:
     assert advice.suggestion.found < 0.5
 
 
+def test_rare_rewards_need_more_decisions_than_the_normal_approximation_says() -> None:
+    advice = advise(2, rate=0.02, lift=0.06, horizon=420, delay="0s", quick=True)
+    assert advice.needed_decisions < 420
+    assert advice.resolves is False
+    assert "even with an equal split. Rewards that are nearly all equal take more" in advice.reasons[1]
+
+
+def test_names_with_quotes_are_names_in_the_program(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = ["it's", 'a "b"', "ü\\n"]
+    namespace: dict[str, Any] = {}
+    exec(advise(names, **SMALL).code, namespace)
+    assert namespace["bandit"].arms == names
+    namespace["bandit"].close()
+
+
 def options(*rows: tuple[float, float, float]) -> list[AdviceOption]:
     """Options with these floors, regrets and widths."""
     return [
@@ -227,6 +243,7 @@ def test_the_context_problem_has_the_rate_and_the_lift(kind) -> None:
         (EXAMPLES["rewards without a maximum"], 3.0, 4.0),
         (EXAMPLES["rewards in a range"], 3.0, 1.0),
         ({"reward": "bounded", "reward_range": (-2, 2), "rate": 1.0}, 1.0, math.sqrt(3)),
+        ({"reward": "unbounded", "rate": 9.0, "deviation": 1.0}, 9.0, 1.0),
     ],
 )
 def test_simulated_rewards_have_the_mean_and_the_deviation(answers, mean, deviation) -> None:
@@ -234,6 +251,9 @@ def test_simulated_rewards_have_the_mean_and_the_deviation(answers, mean, deviat
     problem, unit = problem_for(r)
     low = r.low if unit != 1.0 else 0.0
     assert problem.true_means * unit + low == pytest.approx([mean, mean + 0.5])
+    if isinstance(problem, Gaussian):
+        assert problem.variance == deviation**2
+        return
     chances: Any = [1 - problem.true_means[0], problem.true_means[0]]
     values: Any = [0.0, 1.0]
     if isinstance(problem, Bounded):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from typing import TYPE_CHECKING
 
@@ -57,7 +58,7 @@ def command(advice: Advice) -> str:
 
 def program(r: Requirements, policy: str) -> str:
     """Return a program that makes a decision."""
-    arms = repr(list(r.arms)).replace("'", '"') if len(r.arms) <= 26 else _many_arms(r)
+    arms = json.dumps(r.arms, ensure_ascii=False) if len(r.arms) <= 26 else _many_arms(r)
     names, features, choose = ["Bandit", "Reward"], "", 'unit="visitor-1"'
     settings = [f"reward={_reward_code(r)}", 'log="decisions.db"']
     if r.contexts == SEGMENTS:
@@ -97,7 +98,11 @@ def comparison(r: Requirements) -> str:
 
 def _many_arms(r: Requirements) -> str:
     generated = r.arms[0] == "arm-1"
-    return f'[f"arm-{{i}}" for i in range(1, {len(r.arms) + 1})]' if generated else repr(list(r.arms))
+    return (
+        f'[f"arm-{{i}}" for i in range(1, {len(r.arms) + 1})]'
+        if generated
+        else json.dumps(r.arms, ensure_ascii=False)
+    )
 
 
 def _reward_value(r: Requirements) -> str:

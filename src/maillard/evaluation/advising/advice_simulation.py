@@ -23,7 +23,7 @@ from maillard.evaluation.advising.advice_result import AdviceOption
 from maillard.evaluation.advising.advice_rules import DEFAULT_FLOOR
 from maillard.evaluation.planning import PlanOption, plan
 from maillard.policies import policy as policy_of
-from maillard.problems import Bernoulli, Bounded, Fixed, Linear, Problem
+from maillard.problems import Bernoulli, Bounded, Fixed, Gaussian, Linear, Problem
 from maillard.simulation import simulate
 
 Progress = Callable[[str, float], None]
@@ -85,6 +85,8 @@ def problem_for(requirements: Requirements) -> tuple[Problem, float]:
         # Some visitors pay this amount, the others nothing: the mean and the deviation are as asked.
         amount = (r.deviation**2 + r.rate**2) / r.rate
         share = [mean / amount for mean in means]
+        if max(share) > 1:  # the deviation is too small for this
+            return Gaussian(means, variance=r.deviation**2, delay=delay), 1.0
         purchases = tuple((1 - p, p) for p in share)
         name = f"purchases of {amount:.6g} by {share[0]:.3g}, the best by {share[-1]:.3g}"
         return Bounded(purchases, values=(0.0, amount), delay=delay, label=name), 1.0

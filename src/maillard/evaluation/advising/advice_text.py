@@ -153,9 +153,10 @@ def _legend(advice: Advice) -> list[str]:
         f"lost {name}: {fewer} than from always choosing the best arm, {every} (and in percent), {guess}."
     ]
     if advice.runs:
+        points = " (in points)" * r.zero_or_one
         together = f" for all {r.pairs:,} comparisons together" * (r.pairs > 1)
         lines += [
-            f"margin{' (in points)' * r.zero_or_one}: how precise the comparison of two arms is. The difference "
+            f"margin{points}: how precise the comparison of two arms is. The difference "
             f"is estimated plus or minus the margin, at 95% confidence{together}.",
             "finds it: in how many experiments the comparison shows that an arm that is "
             f"{difference(r, r.lift)} better is better.",

@@ -52,12 +52,17 @@ def _meaning(r: Requirements, chosen: AdviceOption) -> str:
 def _cannot_resolve(r: Requirements, split: AdviceOption) -> str:
     lift, needed = difference(r, r.lift), difference(r, r.needed_width)
     decisions = r.needed_decisions
+    if decisions <= r.horizon or not math.isfinite(split.width):
+        return (
+            f"With {r.horizon:,} decisions, the intervals that can be recommended are too wide to find a "
+            f"difference of {lift} in 80% of experiments, even with an equal split. Rewards that are nearly "
+            "all equal take more decisions until a narrower interval is valid."
+        )
     days = f"{decisions / r.traffic:,.0f} days" if decisions >= 2 * r.traffic else "a day or two"
-    margin = f"is {difference(r, split.width)}" if math.isfinite(split.width) else "cannot be computed"
     return (
         f"With {r.horizon:,} decisions, not even an equal split finds a difference of {lift} in 80% of "
-        f"experiments: its margin {margin}, and it must be at most {needed}. That takes about "
-        f"{float(f'{decisions:.2g}'):,.0f} decisions ({days} of your traffic). What you can find is a "
+        f"experiments: its margin is {difference(r, split.width)}, and it must be at most {needed}. That takes "
+        f"about {float(f'{decisions:.2g}'):,.0f} decisions ({days} of your traffic). What you can find is a "
         f"difference of about {difference(r, float(f'{r.visible_lift:.2g}'))}."
     )
 
