@@ -61,8 +61,8 @@ def _cannot_resolve(r: Requirements, split: AdviceOption) -> str:
     days = f"{decisions / r.traffic:,.0f} days" if decisions >= 2 * r.traffic else "a day or two"
     return (
         f"With {r.horizon:,} decisions, not even an equal split finds a difference of {lift} in 80% of "
-        f"experiments: its margin is {difference(r, split.width)}, and it must be at most {needed}. That takes "
-        f"about {float(f'{decisions:.2g}'):,.0f} decisions ({days} of your traffic). What you can find is a "
+        f"experiments: its margin is {difference(r, split.width)}, and it must be at most {needed}. That "
+        f"takes about {float(f'{decisions:.2g}'):,.0f} decisions ({days} of your traffic). What you can find is a "
         f"difference of about {difference(r, float(f'{r.visible_lift:.2g}'))}."
     )
 
