@@ -13,7 +13,7 @@ import pytest
 
 import maillard
 from docs.policy_flow import rules_table
-from maillard import InvalidValue, UnknownName, advise, plan, simulate
+from maillard import InvalidValue, Reward, UnknownName, advise, plan, simulate
 from maillard.evaluation.advising import AdviceOption, advice_simulation
 from maillard.evaluation.advising.advice_formatting import with_error
 from maillard.evaluation.advising.advice_requirements import make_requirements
@@ -36,6 +36,8 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "reward": "bounded",
         "reward_range": (0, 50),
         "rate": 2.0,
+        "delay": "2d",
+        "traffic": 10.0,
     },
     "rewards without a maximum": {"reward": "unbounded", "rate": 3.0, "deviation": 4.0},
     "rewards in a range": {"reward": "bounded", "reward_range": (1, 5), "rate": 3.0, "deviation": 1.0},
@@ -144,6 +146,14 @@ def test_rare_rewards_need_more_decisions_than_the_normal_approximation_says() -
     assert advice.needed_decisions < 420
     assert advice.resolves is False
     assert "even with an equal split. Rewards that are nearly all equal take more" in advice.reasons[1]
+
+
+def test_revenue_that_does_not_come_counts_as_0() -> None:
+    answers = EXAMPLES["rewards from 0 to a maximum, mostly far below it"]
+    assert make_requirements(**answers | {"delay": 0}).reward_rule == Reward(low=0, high=1)
+    assert make_requirements(**answers).reward_rule == Reward(low=0, high=1, window="2d", default=0)
+    answers = EXAMPLES["rewards in a range"]
+    assert make_requirements(**answers, delay="2d").reward_rule == Reward(low=1, high=5, window="2d")
 
 
 def test_names_with_quotes_are_names_in_the_program(tmp_path, monkeypatch) -> None:

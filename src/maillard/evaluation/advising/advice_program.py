@@ -81,6 +81,8 @@ def program(r: Requirements, policy: str) -> str:
     outcome = "1)  # if the visitor clicks; otherwise nothing"
     if r.reward != CLICKS or not r.window:
         outcome = "1)  # or 0" if r.zero_or_one else f"{_reward_value(r)})  # the reward of this decision"
+        if r.mostly_nothing:
+            outcome += ", if there is one" if r.window else ", also if it is 0"
     return (
         f"{imports}{features}bandit = Bandit(\n{lines})\n"
         f"decision = bandit.choose({choose})  # show decision.arm\n"
@@ -118,4 +120,5 @@ def _reward_code(r: Requirements) -> str:
         [f"low={rule.low:g}, high={rule.high:g}"] if rule.low is not None and rule.high is not None else []
     )
     words += ["binary=True"] * rule.binary + [window] * bool(window)
+    words += [f"default={rule.default:g}"] if rule.default is not None else []
     return f"Reward({', '.join(words)})"

@@ -124,6 +124,11 @@ class Requirements:
         return self.reward == BOUNDED and self.low == 0.0 and self.rate <= 0.1 * self.high
 
     @property
+    def mostly_nothing(self) -> bool:
+        """Whether most decisions get no reward at all, which counts as 0, as with revenue."""
+        return self.small_rewards or self.reward == UNBOUNDED
+
+    @property
     def divisor(self) -> float:
         """What a reward is divided by before it is logged."""
         return self.high if self.small_rewards else 1.0
@@ -136,9 +141,9 @@ class Requirements:
             return Reward.clicks(window=window)
         if self.zero_or_one:
             return Reward(low=0, high=1, binary=True, window=window)
-        if self.reward == UNBOUNDED:
-            return Reward(window=window)
-        return Reward(low=self.low / self.divisor, high=self.high / self.divisor, window=window)
+        low, high = (None, None) if self.reward == UNBOUNDED else (self.low, self.high / self.divisor)
+        default = 0.0 if window is not None and self.mostly_nothing else None
+        return Reward(low=low, high=high, window=window, default=default)
 
 
 def make_requirements(

@@ -133,7 +133,9 @@ NOTES = (
         lambda r: (
             f"Long delay: no reward is known during the first {min(r.delay, r.horizon):,} decisions "
             f"({min(1.0, r.delay / r.horizon):.0%} of the experiment), so until then every arm is equally "
-            "likely. If nearly all rewards arrive much sooner, set a shorter window."
+            "likely. If nearly all rewards arrive much sooner, set a shorter window"
+            + ', or learn="provisional"' * (r.reward_rule.default is not None)
+            + "."
         ),
     ),
     Note(

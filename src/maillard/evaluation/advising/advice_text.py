@@ -57,7 +57,8 @@ def _verdict(advice: Advice) -> str:
     r, option, name = advice.requirements, advice.suggestion, reward_name(advice.requirements)
     loss = f" ({percent(option.loss)})" if math.isfinite(option.loss) else ""
     lost = with_error(option.regret, option.regret_error).partition(" ")[0]
-    text = f"It costs about {lost} {name}{loss}, compared with knowing the best arm from the start"
+    cost = f"about {lost} clicks" if name == "clicks" else f"a reward of about {lost}"
+    text = f"It costs {cost}{loss}, compared with knowing the best arm from the start"
     if advice.runs and r.evaluate and advice.horizon == r.part_horizon:
         text += f", and finds a difference of {difference(r, r.lift)} in {option.found:.0%} of experiments"
     return text + "."

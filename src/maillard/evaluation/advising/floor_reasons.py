@@ -59,11 +59,12 @@ def _cannot_resolve(r: Requirements, split: AdviceOption) -> str:
             "all equal take more decisions until a narrower interval is valid."
         )
     days = f"{decisions / r.traffic:,.0f} days" if decisions >= 2 * r.traffic else "a day or two"
+    rounded, visible = float(f"{decisions:.2g}"), difference(r, float(f"{r.visible_lift:.2g}"))
     return (
         f"With {r.horizon:,} decisions, not even an equal split finds a difference of {lift} in 80% of "
         f"experiments: its margin is {difference(r, split.width)}, and it must be at most {needed}. That "
-        f"takes about {float(f'{decisions:.2g}'):,.0f} decisions ({days} of your traffic). What you can find is a "
-        f"difference of about {difference(r, float(f'{r.visible_lift:.2g}'))}."
+        f"takes about {rounded:,.0f} decisions ({days} of your traffic). What you can find is a difference "
+        f"of about {visible}."
     )
 
 
