@@ -60,7 +60,8 @@ def _verdict(advice: Advice) -> str:
     cost = f"about {lost} clicks" if name == "clicks" else f"a reward of about {lost}"
     text = f"It costs {cost}{loss}, compared with knowing the best arm from the start"
     if advice.runs and r.evaluate and advice.horizon == r.part_horizon:
-        text += f", and finds a difference of {difference(r, r.lift)} in {option.found:.0%} of experiments"
+        found = share(option.found, advice.runs)
+        text += f", and finds a difference of {difference(r, r.lift)} in {found} of simulated experiments"
     return text + "."
 
 
