@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from maillard.decisions import prune as prune
     from maillard.decisions import read_log as read_log
     from maillard.decisions import verify as verify
+    from maillard.evaluation import advise as advise
     from maillard.evaluation import compare as compare
     from maillard.evaluation import evaluate as evaluate
     from maillard.evaluation import evaluate_each as evaluate_each
@@ -50,7 +51,15 @@ __version__ = "0.1.0"
 _LAZY_MODULES = {
     "maillard.client": ("AsyncClient", "Client"),
     "maillard.decisions": ("Bandit", "Decision", "Reward", "prune", "read_log", "verify"),
-    "maillard.evaluation": ("compare", "evaluate", "evaluate_each", "learn_rule", "plan", "replay"),
+    "maillard.evaluation": (
+        "advise",
+        "compare",
+        "evaluate",
+        "evaluate_each",
+        "learn_rule",
+        "plan",
+        "replay",
+    ),
     "maillard.exploration": ("explore",),
     "maillard.features": ("Features", "hashed"),
     "maillard.linear_tally": ("LinearTally",),

@@ -12,6 +12,7 @@ import click
 
 import maillard
 from maillard.cli import (
+    advice_commands,
     evaluation_commands,
     log_commands,
     policy_commands,
@@ -57,6 +58,7 @@ def main(load: tuple[Path, ...]) -> None:
 
 
 for _command in (
+    advice_commands.advise,
     evaluation_commands.compare,
     evaluation_commands.evaluate,
     evaluation_commands.learn_rule,

@@ -48,6 +48,8 @@ class PlanOption:
     "The fraction of runs for which `evaluate` recommends no estimate."
     coverage: float
     "The fraction of intervals that contained the true value."
+    decided: float
+    "The fraction of runs whose interval excludes 0: with `against`, those that found a difference."
     effective_share: float
     "Mean effective sample size, (Σ|w|)² / Σw², as a fraction of the rows."
     low_coverage: bool
