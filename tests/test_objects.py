@@ -25,6 +25,7 @@ from maillard import (
     Reward,
     SegmentTally,
     Tally,
+    advise,
     compare,
     decisions,
     errors,
@@ -78,6 +79,7 @@ def fresh() -> Any:
         LearnedRule=learn_rule(table, "segment", depth=1, **options),
         Replay=replay(run, "ms+", horizon=100),
         ExplorationPlan=plan("bernoulli:0.5,0.3", 500, floors=(0.05, 0.4), decays=(), boosters=(4,), runs=20),
+        Advice=advise([EVIL, "blue"], rate=0.3, lift=0.2, horizon=1000, quick=True),
         Verification=verify(bandit),
         Decision=chosen[0],
         Tally=Tally([4, 1, 0], [3, 0, 0]),
@@ -147,6 +149,7 @@ def sampler(rng: np.random.Generator, arm: int) -> float:
 
 # How to make a large instance of each public class; of a base class, an instance of a subclass.
 INSTANCES: dict[str, Callable[[], Any]] = {
+    "Advice": lambda: fresh().Advice,
     "AsyncClient": lambda: AsyncClient(URL, "mk_secret", experiment="home"),
     "Bandit": lambda: large().bandit,
     "Batched": lambda: problems.Batched(10),
@@ -249,7 +252,7 @@ def test_the_representation_of_every_public_object_fits_on_a_screen(name) -> Non
 
 NAMES = (
     "Result", "Summary", "Report", "Comparison", "Segments", "LearnedRule", "Replay", "ExplorationPlan",
-    "Verification", "Decision", "Tally", "LinearTally", "SegmentTally", "Policy",
+    "Advice", "Verification", "Decision", "Tally", "LinearTally", "SegmentTally", "Policy",
 )  # fmt: skip
 
 
@@ -263,7 +266,7 @@ def test_html_is_well_formed_and_loads_and_runs_nothing(name) -> None:
     html = getattr(fresh(), name)._repr_html_()
     tags = {element.tag.rpartition("}")[2] for element in parsed(html).iter()}
     assert tags <= {
-        "div", "strong", "span", "table", "caption", "thead", "tbody", "tr", "th", "td", "ul", "li", "code",
+        "div", "strong", "span", "table", "caption", "thead", "tbody", "tr", "th", "td", "ul", "li", "code", "pre",
         "details", "summary", "math", "mrow", "mi", "mo", "mn", "msub", "msup", "msubsup", "mfrac", "mtext",
         "mstyle", "mtable", "mtr", "mtd", "mover", "msqrt", "munder", "munderover", "mspace",
     }  # fmt: skip
@@ -275,7 +278,7 @@ def test_html_is_well_formed_and_loads_and_runs_nothing(name) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["Report", "Comparison", "Segments", "LearnedRule", "Verification", "Decision", "SegmentTally"],
+    ["Advice", "Report", "Comparison", "Segments", "LearnedRule", "Verification", "Decision", "SegmentTally"],
 )
 def test_names_are_escaped(name) -> None:
     html = getattr(fresh(), name)._repr_html_()

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any
 from maillard.decisions import Reward
 from maillard.errors import CannotAnswer
 from maillard.evaluation.advising.advice_requirements import Requirements
+from maillard.optional_packages import data_frame, needs_extra
+from maillard.short_reprs import dataclass_repr, fit_screen
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from pandas import DataFrame
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +47,8 @@ class AdviceOption:
     valid: bool = False
     "Whether the intervals contained the true difference often enough."
 
+    __repr__ = dataclass_repr
+
     @property
     def label(self) -> str:
         """The floor as text: no floor, floor 20%, equal split."""
@@ -54,7 +59,18 @@ class AdviceOption:
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
-    """A policy with its floor, the reasons for it, and a comparison with two alternatives."""
+    """A policy with its floor, the reasons for it, and a comparison with two alternatives.
+
+    >>> from maillard import advise
+    >>> advice = advise(2, rate=0.3, lift=0.2, horizon=1000, quick=True)
+    >>> advice.suggestion.regret < advice.options[-1].regret  # of an equal split
+    True
+    >>> advice.resolves, advice.needed_decisions < 1000
+    (True, True)
+    >>> figure = advice.plot()
+    >>> print(advice.code.splitlines()[0])
+    from maillard import Bandit, Reward
+    """
 
     requirements: Requirements
     "The answers that the advice is based on."
@@ -108,6 +124,7 @@ class Advice:
 
         return command(self)
 
+    @needs_extra("notebook")
     def plot(self) -> Figure:
         """A figure of the regret and the interval width of every option that was simulated."""
         from maillard import figures
@@ -129,8 +146,29 @@ class Advice:
             yscale="log",
         )
 
+    def to_frame(self) -> DataFrame:
+        """Return a pandas data frame with a row for each simulated option.
+
+        The columns are the fields of the options: `policy` and `floor`, `regret` with `regret_error` and
+        `loss`, `width` with `width_error`, `found`, `mean_width` with `mean_width_error`, and `valid`.
+        `suggested` tells which option is the suggestion.
+
+        >>> from maillard import advise
+        >>> frame = advise(2, rate=0.3, lift=0.2, horizon=1000, quick=True).to_frame()
+        >>> frame["floor"].iloc[[0, -1]].tolist(), int(frame["suggested"].sum())
+        ([0.0, 1.0], 1)
+        """
+        names = [field.name for field in dataclasses.fields(AdviceOption)]
+        columns: dict[str, list[Any]] = {name: [getattr(each, name) for each in self.tried] for name in names}
+        return data_frame(columns | {"suggested": [each.policy == self.policy for each in self.tried]})
+
     def to_dict(self) -> dict[str, Any]:
-        """All fields as plain values, for JSON, with the program and the command."""
+        """All fields as plain values, for JSON, with the program and the command.
+
+        >>> from maillard import advise
+        >>> advise(2, rate=0.3, lift=0.2, horizon=1000, quick=True).to_dict()["resolves"]
+        True
+        """
         fields = dataclasses.asdict(self) | {"reward": dataclasses.asdict(self.reward)}
         return fields | {"code": self.code, "command": self.command}
 
@@ -142,4 +180,9 @@ class Advice:
     def __repr__(self) -> str:
         from maillard.evaluation.advising.advice_text import summarise
 
-        return summarise(self)
+        return fit_screen(summarise(self))
+
+    def _repr_html_(self) -> str:
+        from maillard.evaluation.advising.advice_text import fragment
+
+        return fragment(self)

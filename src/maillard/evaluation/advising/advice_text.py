@@ -6,6 +6,7 @@ import math
 import textwrap
 from typing import TYPE_CHECKING
 
+from maillard import html_fragments as html
 from maillard.evaluation.advising.advice_formatting import (
     amount,
     difference,
@@ -99,13 +100,38 @@ def _bullets(lines: list[str] | tuple[str, ...], mark: str = "- ") -> str:
     )
 
 
+def fragment(advice: Advice) -> str:
+    """Return the advice as HTML for a notebook."""
+    r = advice.requirements
+    head, *rows = _rows(advice)
+    place = next(place for place, each in enumerate(advice.options) if each.policy == advice.policy)
+    names = [row[0].lstrip("* ") for row in rows]
+    return html.fragment(
+        "Suggestion",
+        html.code(advice.policy),
+        html.items([_verdict(advice), f"For {situation(r)}.", *_assumptions(r)]),
+        html.table(
+            [each.strip() for each in head],
+            [[name, *row[1:]] for name, row in zip(names, rows, strict=True)],
+            marked=[place],
+        ),
+        html.details("What the columns mean", html.items(_legend(advice))),
+        html.items(advice.reasons, title="Why"),
+        html.items(advice.warnings, title="Keep in mind"),
+        html.details("In your program", f"<pre>{html.html(advice.code)}</pre>"),
+    )
+
+
+def _rows(advice: Advice) -> list[list[str]]:
+    """The names of the columns, and the options; the suggestion begins with a star."""
+    head = ["  policy", f"lost {reward_name(advice.requirements)}", "margin", "finds it", "one arm"]
+    rows = [head, *(_cells(advice, each) for each in advice.options)]
+    return rows if advice.runs else [row[:2] for row in rows]
+
+
 def _table(advice: Advice) -> str:
     """The options, one per line."""
-    r = advice.requirements
-    head = ["  policy", f"lost {reward_name(r)}", "margin", "finds it", "one arm"]
-    rows = [head, *(_cells(advice, each) for each in advice.options)]
-    if not advice.runs:
-        rows = [row[:2] for row in rows]
+    rows = _rows(advice)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(

@@ -57,7 +57,8 @@ def advise(
     - `evaluate`: whether the log will be evaluated, for example to say how much better one arm is.
     - `max_regret`: the most reward that the experiment may lose.
 
-    With `quick`, the simulation is a tenth as long. `progress(what, fraction)` is called as it proceeds.
+    With `quick`, the simulation is a tenth as long. The same `seed` gives the same numbers, on any number of
+    `threads`. `progress(what, fraction)` is called as it proceeds.
 
     >>> advice = advise(3, rate=0.1, lift=0.1, horizon=2000, delay="10m", quick=True)
     >>> advice.policy, advice.reward.window

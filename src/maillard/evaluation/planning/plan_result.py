@@ -168,7 +168,8 @@ class ExplorationPlan:
 
         The columns are the fields of the options: `policy`, `floor`, `decay`, `booster`, `exploration`,
         `regret` and `width` (means over the runs) with their standard errors `regret_error` and
-        `width_error`, `estimator`, `unanswered`, `coverage`, `effective_share`, `low_coverage` and `valid`.
+        `width_error`, `estimator`, `unanswered`, `coverage`, `decided`, `effective_share`, `low_coverage` and
+        `valid`.
         `frontier` tells whether no other policy has both less regret and a narrower interval.
 
         >>> from maillard import plan
