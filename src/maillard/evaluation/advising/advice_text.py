@@ -107,8 +107,7 @@ def fragment(advice: Advice) -> str:
     place = next(place for place, each in enumerate(advice.options) if each.policy == advice.policy)
     names = [row[0].lstrip("* ") for row in rows]
     return html.fragment(
-        "Suggestion",
-        html.code(advice.policy),
+        advice.policy,
         html.items([_verdict(advice), f"For {situation(r)}.", *_assumptions(r)]),
         html.table(
             [each.strip() for each in head],
@@ -119,6 +118,7 @@ def fragment(advice: Advice) -> str:
         html.items(advice.reasons, title="Why"),
         html.items(advice.warnings, title="Keep in mind"),
         html.details("In your program", f"<pre>{html.html(advice.code)}</pre>"),
+        facts="the suggestion of advise",
     )
 
 
