@@ -318,6 +318,21 @@ def test_tab_completion_lists_names_that_exist(name) -> None:
     assert hidden.isdisjoint(set(listed) - {"index"} if name == "Tally" else listed)
 
 
+def test_characters_that_control_a_terminal_are_escaped() -> None:
+    name = "blue\x1b[31m\u202e"
+    arm = np.array([name, "red"] * 300)
+    table = {"arm": arm, "probability": np.full(600, 0.5), "reward": arm == name, "segment": arm}
+    options: dict[str, Any] = {"context": "segment", "reward_range": (0, 1)}
+    for target in (name, "red"):
+        report = evaluate(table, policies.FixedArm(target), **options)
+        by_segment = evaluate(table, policies.FixedArm(target), by="segment", **options)
+        for made in (report, by_segment, policies.FixedArm(target)):
+            assert repr(made).replace("\n", "").isprintable()
+            assert {"\x1b", "\u202e"}.isdisjoint(made._repr_html_())
+            parsed(made._repr_html_())
+            assert made.plot().axes
+
+
 def test_values_of_frames() -> None:
     made = fresh()
     curves = made.Result.to_frame()
