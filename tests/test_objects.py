@@ -149,6 +149,11 @@ def test_many_arms_are_cut_and_counted() -> None:
     assert note.startswith("970 more arms have a probability of 97%")
     assert "of 1,000 arms, probability 0.001" in repr(large().decision)
     assert "... 1,000 arms" in repr(tally())
+    segments = large().segments
+    assert f"and {len(segments) - 30} more segments" in segments._repr_html_()
+    note = [text.get_text() for text in segments.plot().texts][-1]
+    assert f"{len(segments) - 30} more segments are not shown" in " ".join(note.split())
+    assert len(segments.to_frame()["segment"].unique()) == len(segments) + 1
     assert "and 900 more rows" in tally()._repr_html_()
 
 
