@@ -10,7 +10,8 @@ import math
 import re
 from collections.abc import Collection, Iterable, Sequence
 from html import escape
-from typing import Any
+
+from maillard.short_reprs import printable
 
 _NUMBER = re.compile(r"|–|[-−+<]?[\d.,]+(×10\S+)?%?( ± [\d.,]+%?)?")
 _MUTED = "opacity:.7"
@@ -42,7 +43,7 @@ def html(value: object) -> Html:
     if isinstance(value, Html):
         return value
     text = number_text(value) if value is None or isinstance(value, int | float | str) else str(value)
-    return Html(escape(printable(text)))
+    return Html(escape(printable(text, "\n")))
 
 
 def table(
@@ -122,13 +123,6 @@ def percent(probability: float) -> str:
     if probability in (0.0, 1.0) or 0.001 <= probability <= 0.999:
         return f"{shown}%"
     return f"{100 * probability:.2g}%" if probability < 0.5 else f"{100 * probability:.10g}%"
-
-
-def printable(value: Any) -> Any:
-    """Text with invisible characters (control, direction, lone surrogates) as escape sequences."""
-    if type(value) is not str or value.isprintable():
-        return value
-    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in value)
 
 
 def number_text(value: str | int | float | bool | None) -> str:

@@ -14,10 +14,21 @@ LINES, COLUMNS = 24, 110
 _INDENT = "    "
 
 
+def printable(text: str, keep: str = "") -> str:
+    r"""Escape invisible characters (control, direction, lone surrogates), except those in `keep`.
+
+    >>> print(printable("red\x1b[31m"))
+    red\x1b[31m
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
+
+
 def fit_screen(text: str, *, lines: int = LINES) -> str:
     """Return the text with long lines wrapped, without the lines that do not fit on the screen."""
     wrapped: list[str] = []
-    for line in text.splitlines():
+    for line in printable(text, "\n").split("\n"):
         indent = line[: len(line) - len(line.lstrip())]
         if len(line) <= COLUMNS:
             wrapped.append(line)

@@ -12,8 +12,9 @@ from rich.console import Console
 from rich.text import Text
 
 from maillard.cli.options import COLUMNS, EXPERIMENT, FILE, FORMAT, TIMES, add_options, option
-from maillard.cli.terminal import VERDICT_STYLES, printable, row_progress, text_table
+from maillard.cli.terminal import VERDICT_STYLES, row_progress, text_table
 from maillard.errors import InvalidValue
+from maillard.short_reprs import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,11 +13,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from maillard.cli.terminal import printable, text_table
+from maillard.cli.terminal import text_table
 from maillard.errors import MaillardError
 from maillard.evaluation.estimate_formatting import decimals_of
 from maillard.evaluation.evaluation_report import Report, grouped, together_of
 from maillard.evaluation.segments import segment_text, shown_estimate
+from maillard.short_reprs import printable
 
 if TYPE_CHECKING:
     from maillard.evaluation import Comparison, Estimate, LearnedRule, Segments

@@ -19,8 +19,9 @@ from rich.text import Text
 
 import maillard
 from maillard.cli.options import JSON, Command, option, requires_extra
-from maillard.cli.terminal import printable, text_table
+from maillard.cli.terminal import text_table
 from maillard.errors import InvalidValue, MaillardError
+from maillard.short_reprs import printable
 
 if TYPE_CHECKING:
     from maillard.decisions.stores import Store

@@ -29,11 +29,6 @@ def text_table(*left: str, right: tuple[str, ...] = (), last: str | None = None)
     return table
 
 
-def printable(text: str, keep: str = "") -> str:
-    """Escape the control characters in a text, except those in `keep`."""
-    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
-
-
 @contextlib.contextmanager
 def progress(initial: str, template: str) -> Iterator[Callable[..., None] | None]:
     """Yield a callback that shows its arguments, formatted, on stderr; None if stderr is not a terminal."""

@@ -52,6 +52,7 @@ def draw_intervals(
     is_difference: bool,
     title: str,
     span: tuple[float, float] | None = None,
+    note: str = "",
 ) -> Figure:
     """A figure of estimates with names; None is one that was refused."""
     from maillard import figures
@@ -71,7 +72,7 @@ def draw_intervals(
         hollow=hollow,
         reference=0.0 if is_difference else None,
         span=span,
-        note="; ".join(marks),
+        note="; ".join([*marks, *filter(None, [note])]),
     )
 
 

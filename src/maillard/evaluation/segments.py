@@ -143,6 +143,7 @@ class Segments(Mapping[Segment, Result], Generic[Result]):
             is_difference=isinstance(self.whole, Comparison),
             title=f"{first.target} by {', '.join(self.by)} with {level_text(first.confidence)} intervals "
             f"(whole log: {level_text(self.whole.confidence)})",
+            note=f"{left} more segments are not shown" if (left := len(self) - _DRAWN) > 0 else "",
         )
 
     def to_frame(self) -> DataFrame:

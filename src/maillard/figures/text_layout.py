@@ -10,6 +10,7 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 
 from maillard.figures.style import SMALL
+from maillard.short_reprs import printable
 
 LINE_SPACING = 1.28  # the height of a line, relative to the font size
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -32,7 +33,7 @@ def wrap_text(text: str, max_width: float, size: float = SMALL, weight: str = "n
     'boltzmann-gumbel:\nscale=1,horizon=20000'
     """
     made = [""]
-    for piece in re.findall(r"[^ :,]*(?:[ :,]+|$)", text):
+    for piece in re.findall(r"[^ :,]*(?:[ :,]+|$)", printable(text, "\n")):
         if made[-1] and text_width((made[-1] + piece).rstrip(), size, weight) > max_width:
             made.append("")
         made[-1] += piece

@@ -1,7 +1,7 @@
 """Rendering of the HTML reports.
 
 A report is one file: style and figures are inline, and there is no script. Every value passes through
-jinja2's escaping and `printable`; only the figures, which this package draws, are inserted as markup. Figure
+jinja2's escaping and `_printable`; only the figures, which this package draws, are inserted as markup. Figure
 colours become CSS variables, so that figures follow the light or dark color scheme of the page.
 """
 
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from maillard.errors import MaillardError
 from maillard.figures import COLOURS, GRID, INK, MUTED
-from maillard.html_fragments import number_text, printable
+from maillard.html_fragments import number_text
+from maillard.short_reprs import printable
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -40,7 +41,7 @@ def page_environment(package: str) -> Environment:
         loader=ChoiceLoader([PackageLoader(package, "."), PackageLoader("maillard.html_report", ".")]),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=printable,
+        finalize=_printable,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -69,6 +70,11 @@ def is_wide(svg: str) -> bool:
     """Whether a drawing needs a row of its own, by the width of its viewBox."""
     box = re.search(r'viewBox="\S+ \S+ (\S+) \S+"', svg)
     return box is not None and float(box[1]) > _WIDE
+
+
+def _printable(value: Any) -> Any:
+    """Text with invisible characters as escape sequences, and other values as they are."""
+    return printable(value, "\n") if type(value) is str else value
 
 
 def _percent(fraction: float) -> str:
