@@ -120,16 +120,18 @@ $(PEERS_READY): peers-constraints.txt
 	@echo "== setting up $(PEERS): a few minutes the first time"
 	$(PYTHON) -m venv $(PEERS)
 	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint peers-constraints.txt \
-	  mabwiser numpy pymab river vowpalwabbit vw-estimators $(OBP_NEEDS)
+	  coba mabwiser numpy pymab river vowpalwabbit vw-estimators $(OBP_NEEDS)
 	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint peers-constraints.txt \
 	  --no-deps --ignore-requires-python obp
 	@touch $(PEERS_READY)
 
-bench: $(READY) $(PEERS_READY) ## print the benchmark tables (about twelve minutes) and write them as benchmarks/*.json
+bench: $(READY) $(PEERS_READY) ## print the benchmark tables (about fourteen minutes) and write them as benchmarks/*.json
 	@echo "== policies"
 	$(BIN)/python -m benchmarks.policies
 	@echo "== other libraries"
 	$(PEERS)/bin/python -m benchmarks.peers benchmarks/peers.json
+	@echo "== one decision at a time"
+	$(BIN)/python -m benchmarks.one_by_one --peers benchmarks/peers.json
 	@echo "== simulation"
 	$(BIN)/python -m benchmarks.simulation --peers benchmarks/peers.json
 	@echo "== simulation with contexts"
@@ -151,8 +153,9 @@ tails: $(READY) ## on an NVIDIA GPU: run the tail study (about ten minutes) and 
 	$(BIN)/python -m benchmarks.tails --device cuda
 	$(BIN)/python -m benchmarks.tails --page
 
-docs: $(READY) ## regenerate the generated parts of docs/ and the pictures
+docs: $(READY) browser ## regenerate the generated parts of docs/ and the pictures
 	$(BIN)/python -m docs.generate
+	$(BIN)/python -m docs.dashboard_pictures
 	$(BIN)/ruff format --quiet src
 
 # All pages are built anew: Sphinx repeats no warning about a page that has not changed.

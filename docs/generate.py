@@ -12,6 +12,7 @@ import matplotlib as mpl
 import numpy as np
 
 import maillard
+from docs.policy_flow import draw_flow, rules_table
 from docs.site import tutorial_pages
 from maillard import Tally, figures, policy
 from maillard.cli.policy_commands import markdown_table
@@ -20,7 +21,7 @@ from maillard.decisions.audit import Audit
 from maillard.evaluation.estimators import all_estimators
 from maillard.evaluation.planning import plan
 from maillard.evaluation.replays import replay
-from maillard.policies import names, policy_class
+from maillard.policies import Policy, names, policy_class
 from maillard.reproduction import ReproductionSettings, reproduce
 from maillard.reproduction.report_content import DataTable
 from maillard.simulation.simulated_logs import Log
@@ -60,6 +61,8 @@ def main() -> None:
     draw_evaluation()
     draw_plan()
     draw_replay()
+    draw_advice()
+    replace_part(HERE / "how-to" / "choose-policy.md", "rules", [rules_table()])
     draw_tutorials()
     write_contexts()
 
@@ -104,9 +107,8 @@ def markdown(table: DataTable) -> str:
 
 def exports() -> str:
     """Return a stub for type checkers with the policy classes, which are discovered at run time."""
-    classes = [policy_class(name) for name in names()]
     lines = []
-    for cls in sorted(classes, key=lambda each: each.__module__):
+    for cls in sorted(Policy.registry.values(), key=lambda each: (each.__module__, each.__name__)):
         name = f"{cls.__name__} as {cls.__name__}"
         line = f"from {cls.__module__} import {name}"
         lines.append(line if len(line) <= 110 else f"from {cls.__module__} import (\n    {name},\n)")
@@ -259,6 +261,13 @@ def draw_plan() -> None:
     """Draw the cost of a floor, for an experiment with three pages of a shop."""
     found = plan("bernoulli:0.1,0.08,0.05", 20_000, runs=400, seed=1)
     figures.save(found.plot(), HERE / "pictures" / "plan.png")
+
+
+def draw_advice() -> None:
+    """Draw the three questions that decide on a policy, and what a shop with four banners can expect."""
+    figures.save(draw_flow(), HERE / "pictures" / "which-policy.png")
+    shop = maillard.advise(4, rate=0.03, lift=0.015, traffic=2000, horizon="14d", delay="1h")
+    figures.save(shop.plot(), HERE / "pictures" / "advise.png")
 
 
 def draw_replay() -> None:

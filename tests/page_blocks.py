@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from maillard.cli import main
+from maillard.policies import Policy
 
 _FAILURE = re.compile(r"^(Error: .*|broken)$", re.MULTILINE)
 _NUMBER = re.compile(r"\b[0-9a-f]{64}\b|(?<!\w)-?\d[\d,]*(\.\d+)?(e[+-]\d+)?")
@@ -27,7 +28,11 @@ class Block(NamedTuple):
 
 
 def blocks(page: str) -> list[Block]:
-    """The blocks of a page, in order. A block inside another one belongs to its text."""
+    """The blocks of a page, in order. A block inside another one belongs to its text.
+
+    A block of other libraries, `python peers`, and its output are left out: tests/peers runs it. A block
+    `python both` runs here and there.
+    """
     found: list[Block] = []
     fence, start = "", 0
     lines = page.splitlines(keepends=True)
@@ -39,7 +44,13 @@ def blocks(page: str) -> list[Block]:
             found.append(Block(language, dedent("".join(lines[start : number - 1])), start))
             fence = ""
     assert not fence, f"line {start}: this block has no end"
-    return found
+    theirs = [block.language == "python peers" for block in found]
+    output = [block.language == "text" and of for block, of in zip(found, [False, *theirs], strict=False)]
+    return [
+        block._replace(language=block.language.removesuffix(" both"))
+        for block, *left_out in zip(found, theirs, output, strict=True)
+        if not any(left_out)
+    ]
 
 
 def masked(text: str) -> list[str]:
@@ -63,6 +74,8 @@ def run(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
         exec(compile(source, arguments[0], "exec", dont_inherit=True), {"__name__": "__main__"})
         return capsys.readouterr().out
     assert program == "maillard"
-    result = CliRunner(env={"COLUMNS": "100"}).invoke(main, arguments, catch_exceptions=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(Policy, "registry", dict(Policy.registry))  # `--load` is for this command only
+        result = CliRunner(env={"COLUMNS": "100"}).invoke(main, arguments, catch_exceptions=False)
     assert bool(result.exit_code) == bool(_FAILURE.search(result.output)), result.output
     return str(result.output)

@@ -19,6 +19,7 @@ from maillard import (
     Reward,
     SegmentTally,
     Tally,
+    advise,
     compare,
     decisions,
     errors,
@@ -71,6 +72,7 @@ def fresh() -> Any:
         LearnedRule=learn_rule(table, "segment", depth=1, **options),
         Replay=replay(run, "ms+", horizon=100),
         ExplorationPlan=plan("bernoulli:0.5,0.3", 500, floors=(0.05, 0.4), decays=(), boosters=(4,), runs=20),
+        Advice=advise([EVIL, "blue"], rate=0.3, lift=0.2, horizon=1000, quick=True),
         Verification=verify(bandit),
         Decision=chosen[0],
         Tally=Tally([4, 1, 0], [3, 0, 0]),
@@ -140,6 +142,7 @@ def sampler(rng: np.random.Generator, arm: int) -> float:
 
 # How to make a large instance of each public class; of a base class, an instance of a subclass.
 INSTANCES: dict[str, Callable[[], Any]] = {
+    "Advice": lambda: fresh().Advice,
     "AsyncClient": lambda: AsyncClient(URL, "mk_secret", experiment="home"),
     "Bandit": lambda: large().bandit,
     "Batched": lambda: problems.Batched(10),

@@ -3,6 +3,8 @@
 Each block of a page is checked, according to its language:
 
 - `python` runs. A `text` block that follows is what it prints; digits may differ.
+- `python peers` is code of other libraries. `make peers` runs it, and checks exactly what it prints.
+- `python both` runs here and there.
 - `console` has commands, each after `$`, and their output. They run in the folder of the page's programs.
 - `sh` has commands that a test cannot run, for example because they start a service: they must parse.
 - `json` must be valid.
@@ -13,11 +15,13 @@ The programs and commands of tutorials run in test_tutorials.py.
 from __future__ import annotations
 
 import doctest
+import inspect
 import io
 import json
 import re
 import shlex
 import subprocess
+from collections.abc import Iterator
 from contextlib import redirect_stdout
 from itertools import groupby
 from pathlib import Path
@@ -32,6 +36,7 @@ from maillard.cli.policy_commands import markdown_table
 from maillard.policies import policy_class
 from tests.conftest import NAMES
 from tests.page_blocks import agree, blocks, run
+from tests.peers import pages as peers_pages
 
 ROOT = Path(__file__).parent.parent
 GENERATED = {ROOT / "docs" / "api", ROOT / "docs" / "project"}  # by `make site`
@@ -104,6 +109,23 @@ def test_other_blocks_of_a_page_are_valid(page) -> None:
             assert block.language in checked or block.language[0] == "{", f"{page.name}, line {block.line}"
 
 
+@pytest.mark.parametrize("page", DOCS, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_make_peers_runs_every_block_of_other_libraries(page) -> None:
+    text = page.read_text(encoding="utf8")
+    run_there = {block.line for block in peers_pages.blocks(text)}
+    for number, line in enumerate(text.splitlines(), 1):
+        if re.match(r" *`{3,}python \S", line):
+            assert number in run_there, f"{page.name}, line {number}"
+
+
+def test_blocks_of_other_libraries_do_not_run_here() -> None:
+    kinds = {"python": "1", "python peers": "2", "text": "3", "python both": "4"}
+    page = "".join(f"```{kind}\n{text}\n```\n\n" for kind, text in kinds.items())
+    assert [(block.language, block.text) for block in blocks(page)] == [("python", "1\n"), ("python", "4\n")]
+    assert [block.code for block in peers_pages.blocks(page)] == ["1\n", "2\n", "4\n"]
+    assert peers_pages.blocks("```python\n1\n```\n") == []
+
+
 def shell_commands(text: str) -> list[list[str]]:
     """The commands of a script, each as its words."""
     found: list[list[str]] = []
@@ -136,6 +158,29 @@ def check_command(words: list[str]) -> None:
         assert set(arguments) <= set(targets)
     else:
         assert Path(program).name in PROGRAMS, program
+
+
+def commands_of(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
+    """All commands except groups, each with its name."""
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from commands_of(command, (*path, name))
+        else:
+            yield " ".join((*path, name)), command
+
+
+@pytest.mark.parametrize(("name", "command"), list(commands_of(main)))
+def test_the_help_of_a_command_has_valid_examples(name, command) -> None:
+    """They are the paragraphs whose lines click keeps."""
+    kept = [
+        each.partition("\n")[2] for each in inspect.cleandoc(command.help).split("\n\n") if each[0] == "\b"
+    ]
+    examples = [words for each in kept for words in shell_commands(re.sub(r" > \S+", "", each))]
+    assert any(shlex.join(words).startswith(f"maillard {name}") for words in examples)
+    for words in examples:
+        check_command(words)
+    for parameter in command.params:
+        assert isinstance(parameter, click.Argument) or parameter.help, parameter.name
 
 
 @pytest.mark.parametrize(

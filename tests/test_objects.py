@@ -34,7 +34,7 @@ def test_the_representation_of_every_public_object_fits_on_a_screen(name) -> Non
 
 NAMES = (
     "Result", "Summary", "Report", "Comparison", "Segments", "LearnedRule", "Replay", "ExplorationPlan",
-    "Verification", "Decision", "Tally", "LinearTally", "SegmentTally", "Policy",
+    "Advice", "Verification", "Decision", "Tally", "LinearTally", "SegmentTally", "Policy",
 )  # fmt: skip
 
 
@@ -49,8 +49,8 @@ def test_html_is_well_formed_and_loads_and_runs_nothing(name) -> None:
     tags = {element.tag.rpartition("}")[2] for element in parsed(html).iter()}
     assert tags <= {
         "div", "strong", "span", "table", "caption", "thead", "tbody", "tr", "th", "td", "ul", "li", "code",
-        "details", "summary", "math", "mrow", "mi", "mo", "mn", "msub", "msup", "msubsup", "mfrac", "mtext",
-        "mstyle", "mtable", "mtr", "mtd", "mover", "msqrt", "munder", "munderover", "mspace",
+        "pre", "details", "summary", "math", "mrow", "mi", "mo", "mn", "msub", "msup", "msubsup", "mfrac",
+        "mtext", "mstyle", "mtable", "mtr", "mtd", "mover", "msqrt", "munder", "munderover", "mspace",
     }  # fmt: skip
     attributes = {each for element in parsed(html).iter() for each in element.attrib}
     assert not {each for each in attributes if each.startswith("on")} | ({"src", "href"} & attributes)
@@ -60,7 +60,7 @@ def test_html_is_well_formed_and_loads_and_runs_nothing(name) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["Report", "Comparison", "Segments", "LearnedRule", "Verification", "Decision", "SegmentTally"],
+    ["Advice", "Report", "Comparison", "Segments", "LearnedRule", "Verification", "Decision", "SegmentTally"],
 )
 def test_names_are_escaped(name) -> None:
     html = getattr(fresh(), name)._repr_html_()

@@ -116,6 +116,9 @@ def test_the_parameters_of_a_signature_are_no_list_of_definitions() -> None:
     assert accessible(given) == expected
 
 
+FITS = "document.documentElement.scrollWidth <= window.innerWidth"  # no wider than the screen
+
+
 class _Page(HTMLParser):
     """The ids of a page, its links, and the addresses that it loads."""
 
@@ -186,11 +189,11 @@ def visit(address, browser):  # noqa: F811
 
     context.route("**/*", route)
     page = context.new_page()
-    page.errors = []
+    page.errors, page.foreign = [], foreign
     page.on("pageerror", lambda error: page.errors.append(str(error)))
 
     def open_page(name: str):
-        response = page.goto(address + name, wait_until="networkidle")
+        response = page.goto(address + name, wait_until="load")
         assert response is not None
         assert response.ok
         return page
@@ -202,14 +205,31 @@ def visit(address, browser):  # noqa: F811
 
 
 @pytest.mark.site
+def test_every_page_loads_nothing_from_other_hosts_and_fits_a_phone(visit) -> None:
+    names = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html"))
+    assert set(TYPES) < set(names)
+    wide = [name for name in names if not visit(name).evaluate(FITS)]
+    assert wide == []
+
+
+@pytest.mark.site
 @pytest.mark.parametrize("name", TYPES)
-def test_a_page_loads_nothing_from_other_hosts_and_fits_a_phone(name, visit) -> None:
+def test_a_page_is_accessible(name, visit) -> None:
     page = visit(name)
-    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     assert serious_violations(page) == []
     page.emulate_media(color_scheme="dark")
     page.set_viewport_size({"width": 1280, "height": 900})
     assert serious_violations(page) == []
+
+
+@pytest.mark.site
+def test_a_page_that_loads_from_another_host_is_found(visit) -> None:
+    page = visit("index.html")
+    page.evaluate("document.body.style.width = '2000px'")
+    assert not page.evaluate(FITS)
+    with page.expect_event("requestfailed"):  # an address that nobody has
+        page.evaluate("document.querySelector('article img').src = 'http://192.0.2.1/x.png'")
+    assert page.foreign.pop() == "http://192.0.2.1/x.png"
 
 
 @pytest.mark.site

@@ -7,6 +7,7 @@ stands for any number of lines. `docs/site/tutorial_pages.py` describes the part
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,9 @@ def test_a_tutorial_runs_from_an_empty_folder(page, tmp_path, monkeypatch, capsy
             assert Path(step.name).read_bytes().startswith(_PNG)
             assert step.path.exists(), "run `make docs`"
     assert ran
+    for name, module in list(sys.modules.items()):  # another tutorial may have a file of the same name
+        if str(tmp_path) in str(getattr(module, "__file__", "")):
+            del sys.modules[name]
 
 
 def test_another_output_does_not_agree() -> None:

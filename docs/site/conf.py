@@ -14,6 +14,7 @@ import maillard
 from docs.site import generated_pages
 from docs.site.accessibility import accessible
 from docs.site.docstrings import restructured
+from docs.site.signatures import forget_overloads, name_types, readable
 
 project = "maillard"
 author = "the maillard contributors"
@@ -65,6 +66,11 @@ def _restructure(*event: Any) -> None:
     lines[:] = restructured(lines)
 
 
+def _make_readable(*event: Any) -> tuple[str | None, str | None]:
+    *_, signature, result = event
+    return readable(signature), readable(result)
+
+
 def _complete_page(*event: Any) -> None:
     """Correct links to files such as ../README.md, whose pages are in project/; offer the notebooks."""
     _, name, source = event
@@ -80,6 +86,9 @@ def _make_accessible(*event: Any) -> None:
 def setup(app: Any) -> None:
     """Write the generated pages, then let Sphinx read all pages."""
     app.add_lexer("cron", TextLexer)
+    app.connect("builder-inited", lambda _: forget_overloads())
+    app.connect("autodoc-process-signature", _make_readable)
+    app.connect("doctree-read", lambda _, document: name_types(document))
     app.connect("builder-inited", lambda app: generated_pages.write(Path(app.srcdir)))
     app.connect("autodoc-process-docstring", _restructure)
     app.connect("source-read", _complete_page)

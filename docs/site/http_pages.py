@@ -1,19 +1,13 @@
-"""The reference of the HTTP API, from the service's OpenAPI document."""
+"""The reference of the HTTP API, from the service's OpenAPI document. `maillard serve` has it at /docs."""
 
 from __future__ import annotations
 
-import re
-from collections import defaultdict
+import json
 from collections.abc import Iterator
 from typing import Any
 
+from maillard.service import api_reference as reference
 from maillard.service.openapi import openapi_document
-
-_SCHEMA = "#/components/schemas/"
-_COMMON = 10  # an outcome of at least so many operations is described once
-_LIMITS = re.compile(r"m(in|ax)[A-Z]\w*|(exclusiveM|m)(in|ax)imum|pattern|format")
-
-_Outcomes = dict[tuple[str, str], set[str]]  # the bodies of each status with a meaning
 
 
 def page() -> str:
@@ -25,101 +19,81 @@ def page() -> str:
 def _page(document: dict[str, Any]) -> Iterator[str]:
     info = document["info"]
     yield from ("# HTTP API", "", info["description"])
-    yield "A running service has the same description as an OpenAPI document at `/openapi.json`."
+    yield "A running service has this page at `/docs`, and an OpenAPI document at `/openapi.json`."
     yield from ("Send the key in the header `Authorization: Bearer KEY`. Bodies are JSON.", "")
-    yield from ("## Operations", "")
-    common = _common_outcomes(document)
-    for path, operations in document["paths"].items():
-        for method, operation in operations.items():
-            yield from _operation(method.upper(), path, operation, common)
+    common = reference.common_outcomes(document)
+    for tag in document["tags"]:
+        yield from (f"## {tag['name']}", "")
+        for path, operations in document["paths"].items():
+            for method, operation in operations.items():
+                if tag["name"] in operation["tags"]:
+                    yield from _operation(method.upper(), path, operation, common)
     yield from ("(http-errors)=", "## Errors", "", "Errors that many operations return:", "")
     yield from ("| status | meaning | body |", "| --- | --- | --- |")
-    for (status, meaning), bodies in sorted(common.items()):
-        yield f"| {status} | {_text(meaning)} | {' or '.join(sorted(bodies))} |"
+    for (status, meaning), bodies in common.items():
+        yield f"| {status} | {_cell(reference.parse(meaning))} | {' or '.join(map(_cell, bodies))} |"
     yield ""
     yield from ("## Objects", "")
     for name, schema in sorted(document["components"]["schemas"].items()):
-        yield from (f"({_anchor(name)})=", f"### {name}", "", _text(schema.get("description", "")), "")
+        description = _text(reference.parse(schema.get("description", "")))
+        yield from (f"({_anchor(name)})=", f"### {name}", "", description, "")
         yield from _fields(schema)
 
 
-def _common_outcomes(document: dict[str, Any]) -> _Outcomes:
-    """The outcomes of many operations."""
-    bodies = defaultdict(list)
-    for operations in document["paths"].values():
-        for operation in operations.values():
-            for status, response in operation["responses"].items():
-                bodies[status, response["description"]].append(_content(response))
-    return {outcome: set(found) for outcome, found in bodies.items() if len(found) >= _COMMON}
-
-
-def _operation(method: str, path: str, operation: dict[str, Any], common: _Outcomes) -> Iterator[str]:
+def _operation(method: str, path: str, operation: dict[str, Any], common: Any) -> Iterator[str]:
     yield from (f"### {method} {path.replace('{', chr(92) + '{')}", "")
     yield from (f"{operation['summary']} {operation.get('description', 'No key.')}", "")
     for parameter in operation["parameters"]:
-        required = "required" if parameter.get("required") else "optional"
-        facts = f"{_type(parameter['schema'])}, in the {parameter['in']}, {required}"
-        description = parameter.get("description", "")
-        yield from (f"`{parameter['name']}`", f": {facts}. {_text(description)}".rstrip(), "")
+        facts = _text(reference.parameter_in_words(parameter))
+        yield from (f"`{parameter['name']}`", f": {facts}".rstrip(), "")
     if body := operation.get("requestBody"):
-        yield from (f"**Request body**: {_content(body)}", "")
+        yield from (f"**Request body**: {_text(reference.body_in_words(body))}", "")
+        yield from _example(body)
+    own, others = reference.outcomes_of(operation, common)
     yield from ("| status | meaning | body |", "| --- | --- | --- |")
-    others = []
-    for status, response in operation["responses"].items():
-        if (status, response["description"]) in common:
-            others.append(status)
-            continue
-        meaning = _text(response["description"]).replace("|", r"\|")
-        yield f"| {status} | {meaning} | {_content(response)} |"
-    yield from ("", f"Also [{', '.join(sorted(others))}](#http-errors).", "")
+    for status, response in own.items():
+        meaning = _cell(reference.parse(response["description"]))
+        yield f"| {status} | {meaning} | {_cell(reference.body_in_words(response))} |"
+    yield from ("", f"Also [{', '.join(others)}](#http-errors).", "")
+    for status, response in own.items():
+        if reference.example_of(response) is not None:
+            yield from (f"An example with status {status}:", "")
+            yield from _example(response)
+
+
+def _example(message: dict[str, Any]) -> Iterator[str]:
+    example = reference.example_of(message)
+    if example is not None:
+        yield from ("```json", json.dumps(example, indent=1), "```", "")
 
 
 def _fields(schema: dict[str, Any]) -> Iterator[str]:
     """A table of the fields of an object."""
     if "properties" not in schema:
-        yield from (_type(schema), "")
+        yield from (_text(reference.type_in_words(schema)), "")
         return
     yield from ("| field | value |", "| --- | --- |")
-    for name, field in schema["properties"].items():
-        optional = "" if name in schema.get("required", ()) else ", optional"
-        if optional and field.get("default") is not None:
-            optional += f", by default `{field['default']}`"
-        description = f". {_text(field['description'])}" if "description" in field else ""
-        value = f"{_type(field)}{optional}{description}".replace("|", r"\|")
-        yield f"| `{name}` | {value} |"
+    for name, field in reference.fields_of(schema):
+        yield f"| `{name}` | {_cell(field)} |"
     yield ""
 
 
-def _content(message: dict[str, Any]) -> str:
-    """The body of a request or response."""
+def _text(text: reference.Text) -> str:
+    """A text in Markdown, with links to schemas."""
     parts = []
-    for media_type, content in message.get("content", {}).items():
-        parts.append(_type(content["schema"]) if content else f"`{media_type}`")
-    return ", ".join(parts) or "none"
+    for part in text:
+        if isinstance(part, reference.Code):
+            parts.append(f"`{part.text}`")
+        elif isinstance(part, reference.SchemaName):
+            parts.append(f"[{part.name}](#{_anchor(part.name)})")
+        else:
+            parts.append(part)
+    return "".join(parts)
 
 
-def _type(schema: dict[str, Any]) -> str:
-    """A type in words, with a link to its object."""
-    if "$ref" in schema:
-        name = schema["$ref"].removeprefix(_SCHEMA)
-        return f"[{name}](#{_anchor(name)})"
-    if "anyOf" in schema:
-        return " or ".join(dict.fromkeys(map(_type, schema["anyOf"])))
-    if "enum" in schema:
-        return " or ".join(f"`{value}`" for value in schema["enum"])
-    limits = ", ".join(f"{key} `{value}`" for key, value in schema.items() if _LIMITS.fullmatch(key))
-    limits = f" ({limits})" if limits else ""
-    kind = schema.get("type", "any value")
-    if kind == "array" and "items" in schema:
-        return f"array of {_type(schema['items'])}{limits}"
-    if isinstance(values := schema.get("additionalProperties"), dict):
-        return f"{kind} with values of type ({_type(values)}){limits}"
-    return f"{kind}{limits}"
+def _cell(text: reference.Text) -> str:
+    return _text(text).replace("|", r"\|")
 
 
 def _anchor(name: str) -> str:
     return f"http-{name.lower()}"
-
-
-def _text(text: str) -> str:
-    return " ".join(text.split())

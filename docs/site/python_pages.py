@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
+from functools import cached_property
 from typing import Any
 
 import maillard
@@ -14,7 +16,7 @@ from maillard.policies import Policy
 # The packages whose `__all__` is public, and other names, by page. What `maillard` exports is shown so.
 _AREAS = {
     "decisions": ("Decisions", ["maillard.decisions"]),
-    "evaluation": ("Evaluation", ["maillard.evaluation", "maillard.evaluation.settings.Settings"]),
+    "evaluation": ("Evaluation", ["maillard.evaluation"]),
     "policies": (
         "Policies",
         ["maillard.policies", "maillard.tally", "maillard.linear_tally", "maillard.segment_tally"],
@@ -29,8 +31,26 @@ _AREAS = {
 # Base classes whose members are documented once, with the base class.
 _BASES = (
     "Policy, Sampled, Indexed, Perturbed, LinearPolicy, LinearSampled, Problem, ContextualProblem, "
-    "Exception, tuple"
+    "Exception, Mapping, tuple"
 )
+# Members that other modules of the package use, but that are of no use to its users.
+_INTERNAL = {
+    "Bandit": ["session"],
+    "Comparison": ["json_fields"],
+    "ContextualProblem": ["reward_distribution", "true_means"],
+    "DecisionLog": [
+        "action_columns", "arms_unordered", "base_state", "changed_files", "check_rows", "column_parts",
+        "configurations", "events_elsewhere", "first_event", "has_windows", "lists_actions", "read_chain",
+        "read_lost_updates", "row_count", "set_column_parts", "set_pruned_part",
+    ],
+    "Features": ["encode_units", "rest_column"],
+    "LinearPolicy": ["models"],
+    "Policy": ["solves_many"],
+    "Report": ["json_fields"],
+    "Reward": ["from_fields", "is_ordered", "settles", "total_with_late", "totals"],
+    "Verification": ["add_problem"],
+    "WithFloor": ["solves_many"],
+}  # fmt: skip
 _INTRODUCTION = """\
 # Python API
 
@@ -41,12 +61,9 @@ Every public name, with its types. Names that `maillard` exports are imported fr
 
 def pages() -> dict[str, str]:
     """The text of each page by its file name."""
-    built_in = sorted(
-        (cls for cls in Policy.registry.values() if cls.__module__.startswith("maillard.policies.")),
-        key=lambda cls: cls.__name__,
-    )
+    built_in = _built_in()
     areas = {
-        area: (title, [(place, thing) for place, thing in _public(places) if thing not in built_in])
+        area: (title, [(place, thing) for place, thing in _public(places).items() if thing not in built_in])
         for area, (title, places) in _AREAS.items()
     }
     entries = {area: [_entry(place, thing) for place, thing in public] for area, (_, public) in areas.items()}
@@ -64,7 +81,39 @@ def pages() -> dict[str, str]:
     return texts | {"python.md": "\n".join(index)}
 
 
-def _public(places: list[str]) -> list[tuple[str, Any]]:
+def public_objects() -> dict[str, Any]:
+    """Every public object of the package, by the place that it is imported from."""
+    return _public([place for _, places in _AREAS.values() for place in places])
+
+
+def public_members(cls: type) -> dict[str, Any]:
+    """The methods and properties of a class that the reference shows with it."""
+    if cls in _built_in() or issubclass(cls, BaseException):
+        return {}
+    bases = [base for base in cls.__mro__ if base is cls or base.__name__ not in _BASES.split(", ")]
+    return {
+        name: member
+        for base in reversed(bases)
+        if base.__module__.startswith("maillard.")
+        for name, member in vars(base).items()
+        if not name.startswith("_") and name not in _INTERNAL.get(cls.__name__, ()) and _is_member(member)
+    }
+
+
+def _built_in() -> list[type[Policy]]:
+    """The policies that have a page of their own."""
+    return sorted(
+        (cls for cls in Policy.registry.values() if cls.__module__.startswith("maillard.policies.")),
+        key=lambda cls: cls.__name__,
+    )
+
+
+def _is_member(value: object) -> bool:
+    """Whether this is a method or a property."""
+    return inspect.isroutine(value) or isinstance(value, property | cached_property)
+
+
+def _public(places: list[str]) -> dict[str, Any]:
     """The public names of these places, each with what it stands for, at the place it is imported from."""
     exported = dir(maillard)
     found: dict[str, Any] = {}
@@ -79,7 +128,7 @@ def _public(places: list[str]) -> list[tuple[str, Any]]:
             thing = getattr(loaded, name)
             at_top = name in exported and getattr(maillard, name) is thing
             found[f"{'maillard' if at_top else place}.{name}"] = thing
-    return list(found.items())
+    return found
 
 
 def _entry(place: str, thing: Any) -> str:
@@ -89,7 +138,11 @@ def _entry(place: str, thing: Any) -> str:
     if inspect.isclass(thing):
         # Members of a base class that is public itself are documented there.
         bases = _BASES if thing is Policy or not issubclass(thing, Policy) else f"{_BASES}, PolicyDisplay"
-        return f".. autoclass:: {place}\n   :members:\n   :inherited-members: {bases}\n"
+        internal = ", ".join(_INTERNAL.get(thing.__name__, ()))
+        return (
+            f".. autoclass:: {place}\n   :members:\n   :inherited-members: {bases}\n"
+            f"   :exclude-members: {internal}\n"
+        )
     if callable(thing):
         return f".. autofunction:: {place}\n"
     return f".. autodata:: {place}\n   :no-value:\n"
@@ -102,7 +155,7 @@ def _policy(cls: type[Policy]) -> str:
         each["name"] if each["default"] is None else f"{each['name']}={each['default']!r}"
         for each in facts["parameters"]
     ]
-    signature = f"(*, {', '.join(parameters)})" if parameters else "()"
+    signature = f"(*, {', '.join(parameters)})" if parameters else f"({', '.join(_fields(cls))})"
     lines = [
         f"Spec ``{facts['name']}``, formula ``{facts['formula']}``, "
         f"probabilities: {_inline(facts['probabilities'])}.",
@@ -111,6 +164,11 @@ def _policy(cls: type[Policy]) -> str:
     ]
     body = "\n".join(f"   {line}".rstrip() for line in lines)
     return f".. autoclass:: maillard.{cls.__name__}{signature}\n\n{body}\n"
+
+
+def _fields(cls: type[Policy]) -> list[str]:
+    """The names of the fields of a policy that are no parameters: targets have some."""
+    return [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]  # every policy is one
 
 
 def _inline(text: str) -> str:

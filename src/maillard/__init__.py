@@ -9,8 +9,14 @@ from maillard.errors import *  # noqa: F403  # every exception
 
 if TYPE_CHECKING:
     # `as` marks a name as exported: type checkers cannot see what `__getattr__` finds.
+    from maillard import client as client
+    from maillard import decisions as decisions
+    from maillard import evaluation as evaluation
+    from maillard import features as features
     from maillard import policies as policies
     from maillard import problems as problems
+    from maillard import service as service
+    from maillard import simulation as simulation
     from maillard.client import AsyncClient as AsyncClient
     from maillard.client import Client as Client
     from maillard.decisions import Bandit as Bandit
@@ -19,6 +25,7 @@ if TYPE_CHECKING:
     from maillard.decisions import prune as prune
     from maillard.decisions import read_log as read_log
     from maillard.decisions import verify as verify
+    from maillard.evaluation import advise as advise
     from maillard.evaluation import compare as compare
     from maillard.evaluation import evaluate as evaluate
     from maillard.evaluation import evaluate_each as evaluate_each
@@ -30,7 +37,6 @@ if TYPE_CHECKING:
     from maillard.features import hashed as hashed
     from maillard.linear_tally import LinearTally as LinearTally
     from maillard.policies import *  # noqa: F403  # every policy class
-    from maillard.policies.exports import *  # noqa: F403  # the policy classes, for type checkers
     from maillard.segment_tally import SegmentTally as SegmentTally
     from maillard.simulation import Result as Result
     from maillard.simulation import Summary as Summary
@@ -45,7 +51,15 @@ __version__ = "0.1.0"
 _LAZY_MODULES = {
     "maillard.client": ("AsyncClient", "Client"),
     "maillard.decisions": ("Bandit", "Decision", "Reward", "prune", "read_log", "verify"),
-    "maillard.evaluation": ("compare", "evaluate", "evaluate_each", "learn_rule", "plan", "replay"),
+    "maillard.evaluation": (
+        "advise",
+        "compare",
+        "evaluate",
+        "evaluate_each",
+        "learn_rule",
+        "plan",
+        "replay",
+    ),
     "maillard.exploration": ("explore",),
     "maillard.features": ("Features", "hashed"),
     "maillard.linear_tally": ("LinearTally",),
@@ -64,7 +78,16 @@ _LAZY_MODULES = {
     "maillard.tally": ("Tally",),
 }
 _LAZY = {name: module for module, names in _LAZY_MODULES.items() for name in names}
-_PACKAGES = ("policies", "problems")
+_PACKAGES = (
+    "client",
+    "decisions",
+    "evaluation",
+    "features",
+    "policies",
+    "problems",
+    "service",
+    "simulation",
+)
 
 
 def __getattr__(name: str) -> object:
@@ -96,7 +119,7 @@ def _find(name: str) -> object:
 def _public_names() -> list[str]:
     from maillard import policies
 
-    return [*dict.fromkeys([*errors.__all__, *policies.__all__, *_PACKAGES, *_LAZY])]
+    return [*dict.fromkeys([*errors.__all__, *dir(policies), *_PACKAGES, *_LAZY])]
 
 
 def __dir__() -> list[str]:

@@ -33,7 +33,15 @@ _MAX_COMPARED, _MAX_LENGTH = 200, 64  # names to compare an unknown name with; l
 
 
 class MaillardError(Exception):
-    """The base class of every exception that this package raises on purpose."""
+    """The base class of every exception that this package raises on purpose.
+
+    >>> import maillard
+    >>> try:
+    ...     maillard.policy("msx")
+    ... except maillard.MaillardError as error:
+    ...     print(error.code)
+    unknown_name
+    """
 
     code: str = "error"
     "A stable, machine-readable name of the kind of error; the HTTP API sends it as `error.code`."
@@ -70,7 +78,15 @@ class InvalidValue(MaillardError, ValueError):
 
 
 class InvalidLog(InvalidValue):
-    """The log itself is damaged, or is not a decision log; the caller's arguments are not at fault."""
+    """The log itself is damaged, or is not a decision log; the caller's arguments are not at fault.
+
+    >>> from pathlib import Path
+    >>> from maillard import read_log
+    >>> written = Path("a.db").write_text("not a log")
+    >>> read_log("a.db")
+    Traceback (most recent call last):
+    maillard.errors.InvalidLog: log: expected a log of decisions (this file is no SQLite database), got 'a.db'
+    """
 
     code = "invalid_log"
 
@@ -100,46 +116,115 @@ class UnknownName(MaillardError, LookupError):
 
 
 class Conflict(MaillardError):
-    """A different record already exists under the same key."""
+    """A different record already exists under the same key.
+
+    >>> from maillard import Bandit, Reward
+    >>> bandit = Bandit(["red", "blue"], reward=Reward(low=0, high=1))
+    >>> decision = bandit.choose()
+    >>> outcome = bandit.reward(decision, 1)
+    >>> try:
+    ...     bandit.reward(decision, 0)
+    ... except Conflict as error:
+    ...     print(error.code)
+    conflict
+    """
 
     code = "conflict"
 
 
 class Stale(Conflict):
-    """The experiment has changed since the caller last read it."""
+    """The experiment has changed since the caller last read it.
+
+    >>> from maillard import Bandit, Reward
+    >>> bandit = Bandit(["red", "blue"], reward=Reward(low=0, high=1))
+    >>> known = bandit.state.administrative
+    >>> bandit.add_arm("green")
+    >>> bandit.change_policy("ms", expected=known)
+    Traceback (most recent call last):
+    maillard.errors.Stale: experiment 'default' has changed: its last change is event 2, not 1
+    """
 
     code = "stale"
 
 
 class Paused(MaillardError):
-    """The experiment is paused: it accepts rewards but makes no decisions."""
+    """The experiment is paused: it accepts rewards but makes no decisions.
+
+    >>> from maillard import Bandit, Reward
+    >>> bandit = Bandit(["red", "blue"], reward=Reward(low=0, high=1))
+    >>> bandit.pause()
+    >>> bandit.choose()
+    Traceback (most recent call last):
+    maillard.errors.Paused: experiment 'default' is paused; resume it first
+    """
 
     code = "paused"
 
 
 class Archived(Paused):
-    """The experiment is archived: it accepts rewards but makes no decisions and accepts no changes."""
+    """The experiment is archived: it accepts rewards but makes no decisions and accepts no changes.
+
+    >>> from maillard import Bandit, Reward
+    >>> bandit = Bandit(["red", "blue"], reward=Reward(low=0, high=1))
+    >>> bandit.archive()
+    >>> bandit.choose()
+    Traceback (most recent call last):
+    maillard.errors.Archived: experiment 'default' is archived; resume it first
+    """
 
     code = "archived"
 
 
 class Unavailable(MaillardError):
-    """The log cannot be reached or written right now. Nothing was acknowledged; it is safe to retry."""
+    """The log cannot be reached or written right now. Nothing was acknowledged; it is safe to retry.
+
+    >>> from maillard import Client
+    >>> try:
+    ...     Client("http://127.0.0.1:1", retries=0).experiments()  # no service is there
+    ... except Unavailable as error:
+    ...     print(error.code)
+    unavailable
+    """
 
     code = "unavailable"
 
 
 class CannotAnswer(MaillardError):
-    """The query is valid, but this log does not contain what is needed to answer it."""
+    """The query is valid, but this log does not contain what is needed to answer it.
+
+    >>> from maillard import Bandit, Reward, evaluate
+    >>> evaluate(Bandit(["red", "blue"], reward=Reward(low=0, high=1)), "arm:red")
+    Traceback (most recent call last):
+    maillard.errors.CannotAnswer: memory has no decisions: an evaluation needs at least one decision
+    """
 
     code = "cannot_answer"
 
 
 class OpenWindows(CannotAnswer):
-    """The log cannot answer yet: too few decisions have a closed reward window."""
+    """The log cannot answer yet: too few decisions have a closed reward window.
+
+    >>> from maillard import Bandit, Reward, replay
+    >>> bandit = Bandit(["red", "blue"], reward=Reward.clicks(window="1h"))
+    >>> decisions = bandit.choose(size=100)
+    >>> try:
+    ...     replay(bandit, "ms")
+    ... except OpenWindows as error:
+    ...     print(error.code)
+    open_windows
+    """
 
     code = "open_windows"
 
 
 class PolicyHint(UserWarning):
-    """Another policy fits the rewards of a new experiment better. The experiment works all the same."""
+    """Another policy fits the rewards of a new experiment better. The experiment works all the same.
+
+    >>> import warnings
+    >>> from maillard import Bandit, Reward
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", PolicyHint)
+    ...     bandit = Bandit(["red", "blue"], "ts", reward=Reward.clicks(window="1h"))
+    >>> bandit.hints[0].split(". ")[0]
+    'ts assumes a reward variance of 0.25'
+    """

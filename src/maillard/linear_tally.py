@@ -139,7 +139,14 @@ class LinearTally(TallyDisplay):
         self._change(position).revise(units, before, after)
 
     def remove(self, x: ArrayLike, reward: float, arm: int | None = None, count: int = 1) -> None:
-        """Remove an observed reward and its row, or `count` equal ones, in place and exactly."""
+        """Remove an observed reward and its row, or `count` equal ones, in place and exactly.
+
+        >>> tally = LinearTally.empty(features=1, arms=None)
+        >>> tally.add([0.5], 1.0)
+        >>> tally.remove([0.5], 1.0)
+        >>> tally == LinearTally.empty(features=1, arms=None)
+        True
+        """
         position, units, value = self._position(arm), self._row(x), _finite("reward", reward)
         _whole_number("count", count, 1)
         self._change(position).remove(units, value, int(count))
@@ -166,7 +173,13 @@ class LinearTally(TallyDisplay):
         return self._models[position]
 
     def statistics(self, arm: int | None = None) -> LinearStatistics:
-        """Return the statistics of the model of an arm, or of the shared model."""
+        """Return the statistics of the model of an arm, or of the shared model.
+
+        >>> tally = LinearTally.empty(features=1, arms=2)
+        >>> tally.add([0.5], 1.0, arm=1)
+        >>> tally.statistics(1).products, [each.count for each in tally.all_statistics()]
+        (array([0.5]), [0, 1])
+        """
         return self._statistics_at(self._position(arm))
 
     def all_statistics(self) -> tuple[LinearStatistics, ...]:
@@ -225,7 +238,13 @@ class LinearTally(TallyDisplay):
         return self._stacked("squares", lambda model: model.square)
 
     def only(self, arm: int) -> LinearTally:
-        """Return the disjoint tally of one arm."""
+        """Return the disjoint tally of one arm.
+
+        >>> tally = LinearTally.empty(features=1, arms=2)
+        >>> tally.add([0.5], 1.0, arm=1)
+        >>> tally.only(1).sums
+        array([1.])
+        """
         single = LinearTally(self.features, 1, [self._models[self._position(arm)]])
         self._owned = set()
         return single
@@ -324,7 +343,13 @@ class LinearTally(TallyDisplay):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> LinearTally:
-        """Return the tally that `to_json` wrote."""
+        """Return the tally that `to_json` wrote.
+
+        >>> tally = LinearTally.empty(features=1, arms=2)
+        >>> tally.add([0.5], 1.0, arm=1)
+        >>> LinearTally.from_json(tally.to_json()) == tally.copy()
+        True
+        """
         try:
             data = json.loads(text)
         except (TypeError, ValueError, RecursionError) as error:

@@ -62,7 +62,14 @@ class SegmentTally(TallyDisplay):
         self._owned.add(segment)
 
     def revise(self, segment: Segment, arm: int, old: float, new: float) -> None:
-        """Replace one observed reward of an arm in a segment, in place and exactly."""
+        """Replace one observed reward of an arm in a segment, in place and exactly.
+
+        >>> tally = SegmentTally.empty(arms=2)
+        >>> tally.add("phone", arm=1, reward=0.25)
+        >>> tally.revise("phone", arm=1, old=0.25, new=1.0)
+        >>> tally["phone"].sums
+        array([0., 1.])
+        """
         tally = self._changed(segment)
         tally.revise(arm, old, new)
         self._tallies[segment] = tally
@@ -136,7 +143,13 @@ class SegmentTally(TallyDisplay):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> SegmentTally:
-        """Return the tally that `to_json` wrote."""
+        """Return the tally that `to_json` wrote.
+
+        >>> tally = SegmentTally.empty(arms=2)
+        >>> tally.add("phone", arm=1, reward=1.0)
+        >>> SegmentTally.from_json(tally.to_json()) == tally.copy()
+        True
+        """
         try:
             data = json.loads(text)
         except (TypeError, ValueError, RecursionError) as error:

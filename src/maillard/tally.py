@@ -145,7 +145,11 @@ class Tally(TallyDisplay):
         self.round -= count
 
     def only(self, arm: int) -> Tally:
-        """Return the tally of one arm."""
+        """Return the tally of one arm.
+
+        >>> Tally([2, 1], [1.0, 0.5]).only(1).sums
+        array([0.5])
+        """
         single = Tally.__new__(Tally)
         rest = {0: self._residues[arm]} if arm in self._residues else {}
         single._assign(self._pulls[arm : arm + 1].copy(), self._sums[arm : arm + 1].copy(), rest)
@@ -210,7 +214,12 @@ class Tally(TallyDisplay):
         self._assign(self._pulls, self._sums, self._residues)
 
     def copy(self) -> Tally:
-        """Return an independent tally with the same content."""
+        """Return an independent tally with the same content.
+
+        >>> tally = Tally([2, 1], [1.0, 0.5])
+        >>> tally.copy() == tally
+        True
+        """
         copied = Tally.__new__(Tally)
         copied._assign(self._pulls.copy(), self._sums.copy(), dict(self._residues))
         return copied
@@ -258,7 +267,12 @@ class Tally(TallyDisplay):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Tally:
-        """Return the tally that `to_json` wrote."""
+        """Return the tally that `to_json` wrote.
+
+        >>> tally = Tally([2, 1], [1.0, 0.5])
+        >>> Tally.from_json(tally.to_json()) == tally
+        True
+        """
         try:
             data = json.loads(text)
         except (TypeError, ValueError, RecursionError) as error:

@@ -120,6 +120,14 @@ def test_a_custom_policy_is_loaded_from_a_file(tmp_path) -> None:
         maillard.Policy.registry.pop("cautious", None)
 
 
+def test_a_loaded_file_may_import_its_neighbours(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(maillard.Policy, "registry", dict(maillard.Policy.registry))
+    (tmp_path / "neighbour_of_mine.py").write_text(CUSTOM_POLICY, encoding="utf8")
+    (tmp_path / "mine.py").write_text("import neighbour_of_mine", encoding="utf8")
+    assert "cautious" in run("--load", str(tmp_path / "mine.py"), "policies")
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

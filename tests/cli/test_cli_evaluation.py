@@ -85,6 +85,22 @@ def test_json_equals_the_reports_of_evaluate(logs, format_) -> None:
             assert other["estimates"][name]["value"] == pytest.approx(each.value, abs=1e-12)
 
 
+def test_wrong_probabilities_of_chosen_arms_leave_no_recommended_estimate(tmp_path) -> None:
+    path, rng = tmp_path / "theirs.csv", np.random.default_rng(1)
+    p = rng.choice([0.4, 0.6], 2000)  # of red; the table has half of it
+    red = rng.random(2000) < p
+    rows = [
+        f"{'red' if each else 'blue'},{chance / 2 if each else (1 - chance) / 2},{place % 2}\n"
+        for place, (each, chance) in enumerate(zip(red, p, strict=True))
+    ]
+    path.write_text("arm,propensity,reward\n" + "".join(rows), encoding="utf8")
+    options = ["--target", "uniform", "--columns", "probability=propensity", "--estimator", "snips"]
+    output = run("evaluate", path, *options)
+    assert "*" not in output
+    assert "no estimate can be recommended" in output
+    assert output.index("the mean weight is 1.99 instead of 1") < output.index("adaptive")
+
+
 def test_the_table_has_every_estimate(logs) -> None:
     output = run("evaluate", logs["sqlite"], *targets("arm:blue", "uniform"), "--all-epochs")
     for report in evaluate_each(str(logs["sqlite"]), ["arm:blue", "uniform"], epoch="all"):

@@ -58,6 +58,30 @@ def test_a_short_log_has_no_verdict(log, tmp_path) -> None:
     assert output.endswith("\nnot enough data\n")
 
 
+def test_a_table_with_only_the_probabilities_of_chosen_arms_cannot_be_audited(tmp_path) -> None:
+    path = tmp_path / "theirs.csv"
+    path.write_text("item,reward,propensity\n" + "red,1,0.5\nblue,0,0.5\n" * 50, encoding="utf8")
+    columns = "arm=item,probability=propensity"
+    status, output = run("verify", str(path), "--columns", columns)
+    assert status == 0
+    assert "100 not audited: only the probability of the chosen arm is known" in output
+    assert output.endswith("\ncannot be audited\n")
+    assert "expected" not in output  # no table of scores
+    found = json.loads(run("verify", str(path), "--columns", columns, "--format", "json")[1])
+    assert found["verdict"] == "cannot be audited"
+
+
+def test_a_table_that_cannot_be_read_is_broken(tmp_path) -> None:
+    path = tmp_path / "theirs.csv"
+    path.write_text("arm,p,time\nred,0.5,2026-01-02\nred,0.5,2026-01-01\n", encoding="utf8")
+    status, output = run("verify", str(path), "--columns", "probability=p")
+    assert status == 1
+    assert "sort the rows by time" in output
+    assert output.startswith(f"{path}: 0 decisions\n")
+    assert output.endswith("\nbroken\n")
+    assert "limit" not in output
+
+
 def test_verify_as_json(log) -> None:
     status, output = run("verify", log, "--format", "json")
     found = json.loads(output)

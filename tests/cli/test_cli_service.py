@@ -183,7 +183,8 @@ def test_a_service_from_start_to_shutdown(database) -> None:
         url = f"http://127.0.0.1:{served.port}"
         assert first.endswith(f"serves {database} to this machine only, without API keys")
         assert dashboard == f"dashboard: {url}/"
-        assert served.request("GET", "/v1/experiments") == (200, {"experiments": []})
+        status, listed = served.request("GET", "/v1/experiments")
+        assert (status, listed["experiments"]) == (200, [])
         done = subprocess.run(  # the printed example
             ["bash", "-c", example.removeprefix("try: ") + " --silent"],
             capture_output=True, text=True, check=True,

@@ -457,8 +457,24 @@ def test_a_foreign_table_requires_arm_and_probability(tmp_path) -> None:
     assert [(row.decision.arm, back.reward_of(row)) for row in back.rows()] == [("red", 1.0), ("blue", None)]
     assert math.isnan(next(back.rows()).decision.probabilities["blue"])
     path.write_text("arm,chance\nred,0.5\n", encoding="utf8")
-    with pytest.raises(InvalidValue, match="arm and probability"):
+    with pytest.raises(InvalidValue, match=r"arm and probability.* --columns probability=propensity"):
         read_log(path)
+    with pytest.raises(InvalidValue, match="our name first: probability=chance, got 'chance=probability'"):
+        read_log(path, columns={"chance": "probability"})
+    with pytest.raises(UnknownName, match="unknown name 'chance'"):
+        read_log(path, columns={"chance": "p"})
+
+
+def test_times_of_a_foreign_table_without_a_zone_are_utc(tmp_path) -> None:
+    path = tmp_path / "own.csv"
+    times = ["2026-03-02", "2026-03-02 00:30:00", "2026-03-02T01:00:00+00:15", "2026-03-02 01:00:00.5"]
+    path.write_text("arm,probability,time\n" + "".join(f"red,1,{each}\n" for each in times), encoding="utf8")
+    seconds = [
+        (row.decision.at - datetime(2026, 3, 2, tzinfo=UTC)).total_seconds() for row in read_log(path).rows()
+    ]
+    assert seconds == [0, 1800, 2700, 3600.5]
+    frame = pa.table({"arm": ["red"], "probability": [1.0], "time": [datetime(2026, 3, 2)]})
+    assert next(read_log(frame).rows()).decision.at == datetime(2026, 3, 2, tzinfo=UTC)
 
 
 def test_the_experiment_must_be_named_if_there_are_several(tmp_path) -> None:
@@ -803,7 +819,7 @@ def test_garbled_files_raise_only_maillard_errors(name, log, tmp_path) -> None:
     ("column", "cell", "message"),
     [
         ("id", "7", "row 3: id: expected the id of a decision"),
-        ("time", "yesterday", "row 3: time: expected a value of type time"),
+        ("time", "yesterday", "row 3: time: expected a time such as 2026-03-01 12:00:00 (UTC) or"),
         ("arm", "violet", "row 3: eligible: expected a list with the chosen arm ('violet')"),
         ("log_probability", "0.5", "row 3: log_probability: expected a finite number <= 0"),
         ("log_probability", "", "row 3: log_probability: expected a finite number <= 0, got None"),

@@ -129,6 +129,21 @@ def test_copied_clicks_with_times(policy, full, tmp_path) -> None:
         assert "appear twice" in evaluate(source, "arm:0", ["ips"], adaptive=False).refusals["ips"]
 
 
+@pytest.mark.parametrize("full", [True, False])
+def test_rows_of_different_units_at_the_same_time_are_no_copies(full) -> None:
+    """Every fifth row occurs twice, at the same time: with the same unit, or each row with its own."""
+    log = logged("uniform")
+    broken = table(copied(log | {"time": np.arange(len(log["arm"])) * 1_000_000}), full=full, times=True)
+    same = broken.append_column("unit", broken["time"].cast(pa.int64()).cast(pa.string()))
+    other = broken.append_column("unit", pa.array(np.arange(len(broken)).astype(str)))
+    copies = ["some rows appear twice; remove the copies"]
+    for cluster in ("row", "unit"):
+        assert evaluate(same, "arm:0", ["ips"], cluster=cluster).diagnostics.faults == copies
+        assert evaluate(other, "arm:0", ["ips"], cluster=cluster).diagnostics.faults != copies
+    assert copies[0] in [problem.what for problem in verify(same).problems]
+    assert copies[0] not in [problem.what for problem in verify(other).problems]
+
+
 def test_correct_logs_are_accepted() -> None:
     """None of 60 correct logs is refused; at most 1 in 10,000 should be."""
     for policy in ("uniform", "ms", "ms+:floor=0.1", "epsilon-greedy"):

@@ -16,7 +16,7 @@ from maillard import Bandit, FixedArm, MaillardError, Reward, simulate_log
 from maillard.evaluation import Comparison, Report, compare, evaluate_each
 from maillard.evaluation.evaluation_page import render, write_page
 from maillard.html_report import page_rendering
-from tests.browser import browser  # noqa: F401  # a fixture
+from tests.browser import browser, serious_violations  # noqa: F401  # a fixture
 
 HOSTILE = [
     '<script>document.title = "taken"</script>',
@@ -137,6 +137,18 @@ def test_the_page_is_valid_html(browser, html, tmp_path) -> None:  # noqa: F811
     assert not re.findall(
         r"#[0-9a-f]{6}", "".join(tab.locator("figure").evaluate_all("all => all.map(e => e.innerHTML)"))
     )
+
+
+def test_the_page_has_no_serious_accessibility_problem(browser, ordinary, hostile, tmp_path) -> None:  # noqa: F811
+    for name, reports in (("ordinary", ordinary), ("hostile", hostile), ("one", ordinary[:1])):
+        tab, _ = opened(browser, render(reports, {"made with": "care"}), tmp_path / f"{name}.html")
+        tab.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true })")
+        for scheme, width in itertools.product(("light", "dark"), (360, 1280)):
+            tab.emulate_media(color_scheme=scheme)
+            tab.set_viewport_size({"width": width, "height": 800})
+            assert serious_violations(tab) == []
+    tab.evaluate("document.querySelector('[role=img]').removeAttribute('aria-label')")  # the negative control
+    assert serious_violations(tab) == ["svg-img-alt"]
 
 
 def test_a_page_with_one_target(ordinary) -> None:

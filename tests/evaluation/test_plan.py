@@ -49,6 +49,15 @@ def test_a_floor_costs_regret_and_narrows_the_interval(found) -> None:
         assert rows[0].effective_share < rows[1].effective_share < rows[2].effective_share
 
 
+@pytest.mark.parametrize(
+    ("means", "least", "most"), [("0.7,0.2", 1, 1), ("0.2,0.7", 1, 1), ("0.5,0.5", 0, 0.2)]
+)
+def test_a_difference_is_decided_if_its_interval_excludes_0(means, least, most) -> None:
+    settings = {"policy": "uniform", "floors": (0,), "decays": (), "target": "arm:1", "against": "arm:0"}
+    (row,) = plan(f"bernoulli:{means}", 300, runs=40, seed=1, **settings).rows
+    assert least <= row.decided <= most
+
+
 def test_a_row_agrees_with_its_logs() -> None:
     """All numbers are computed again from `simulate_log` and the formulas of AIPW, row by row."""
     found = plan(

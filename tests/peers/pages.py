@@ -2,7 +2,8 @@
 
 A block that begins with "```python peers" runs in the peers' environment. It must print exactly the block
 "```text" that follows it; without one, nothing. The blocks "```python" above the first of them on a page make
-the data of both libraries, so they run there, too. (All "```python" blocks run in tests/test_docs.py.)
+the data of both libraries, so they run there, too, and so do blocks that begin with "```python both" further
+down. (All "```python" and "```python both" blocks run in tests/test_docs.py.)
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tests.peers.comparing import Comparison, run_script
 
 ROOT = Path(__file__).parents[2]
 _BLOCK = re.compile(
-    r"^```python(?P<peers> peers)?\n(?P<code>.*?)^```\n(?:\n```text\n(?P<shown>.*?)^```\n)?",
+    r"^```python(?P<where> peers| both)?\n(?P<code>.*?)^```\n(?:\n```text\n(?P<shown>.*?)^```\n)?",
     re.MULTILINE | re.DOTALL,
 )
 
@@ -32,11 +33,11 @@ class Block(NamedTuple):
 def blocks(text: str) -> list[Block]:
     """The blocks of a page that run in the peers' environment."""
     found = list(_BLOCK.finditer(text))
-    first = next((place for place, match in enumerate(found) if match["peers"]), len(found))
+    first = next((place for place, match in enumerate(found) if match["where"] == " peers"), len(found))
     return [
         Block(text[: match.start()].count("\n") + 1, match["code"], match["shown"] or "")
         for place, match in enumerate(found)
-        if match["peers"] or place < first < len(found)
+        if match["where"] or place < first < len(found)
     ]
 
 

@@ -24,7 +24,7 @@ from maillard.reproduction.report_content import (
     ReportSection,
     ReproductionReport,
 )
-from tests.browser import browser  # noqa: F401 - a fixture
+from tests.browser import browser, serious_violations  # noqa: F401 - a fixture
 
 NASTY = """<script>alert("1")</script> & 'quotes' </style> {{ 7 * 7 }} Σ Δ² √(KT ln K) 漢字 עברית"""
 LONG = "Donaudampfschifffahrtsgesellschaft" * 4
@@ -178,6 +178,16 @@ def test_nothing_makes_the_page_scroll_sideways(opened: Opened) -> None:
         opened.page.set_viewport_size({"width": width, "height": 800})
         assert opened.js("innerWidth") == width
         assert opened.js("document.scrollingElement.scrollWidth") <= width
+
+
+def test_the_page_has_no_serious_accessibility_problem(opened: Opened) -> None:
+    opened.js("document.querySelectorAll('details').forEach(details => { details.open = true })")
+    for scheme, width in itertools.product(("light", "dark"), (360, 1280)):
+        opened.page.emulate_media(color_scheme=scheme)
+        opened.page.set_viewport_size({"width": width, "height": 800})
+        assert serious_violations(opened.page) == []
+    opened.js("document.querySelector('[role=img]').removeAttribute('aria-label')")  # the negative control
+    assert serious_violations(opened.page) == ["role-img-alt"]
 
 
 def test_panels_are_side_by_side_on_wide_screens(opened: Opened) -> None:

@@ -26,7 +26,7 @@ from maillard.reproduction.claims import claims
 from maillard.reproduction.output_folder import open_working_folder
 from maillard.reproduction.progress import Progress
 from maillard.reproduction.report_content import ReproductionReport
-from tests.browser import browser  # noqa: F401 - a fixture
+from tests.browser import browser, serious_violations  # noqa: F401 - a fixture
 
 FEW = ReproductionSettings(quick=True, only=("booster", "closing"))
 TIMED = {"index.html", "timings.json"}  # the files that contain times
@@ -117,6 +117,7 @@ def test_the_browser_reports_no_error_for_the_page(whole, browser: Browser):  # 
     assert messages == []
     assert requests == [(folder / "index.html").as_uri()]
     assert tab.evaluate("document.scrollingElement.scrollWidth <= innerWidth")
+    assert serious_violations(tab) == []
     assert tab.locator("figure").count() == sum(len(section.panels) for section in report.sections)
     ids = tab.evaluate("[...document.querySelectorAll('[id]')].map(each => each.id)")
     assert len(set(ids)) == len(ids)

@@ -38,7 +38,7 @@ def paths(template: str) -> list[str]:
     return [*found, *(f"{path}/" for path in found), *(f"{path}\n" for path in found)]
 
 
-TEMPLATES = {operation.path for operation in OPERATIONS + PERSONALIZER_OPERATIONS} | {"/", "/none"}
+TEMPLATES = {operation.path for operation in OPERATIONS + PERSONALIZER_OPERATIONS} | {"/", "/docs", "/none"}
 
 
 @pytest.mark.parametrize("template", sorted(TEMPLATES))

@@ -8,6 +8,7 @@ import re
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -17,8 +18,9 @@ from playwright.sync_api import Browser, Page, expect
 
 from maillard import Bandit, Reward
 from maillard.decisions.stores import open_store
+from maillard.evaluation.diagnostics import Diagnostics
 from maillard.service import api_keys
-from tests.browser import browser  # noqa: F401  # a fixture
+from tests.browser import browser, serious_violations  # noqa: F401  # a fixture
 from tests.serving import Service, serving
 
 DASHBOARD = Path(__file__).parents[2] / "src" / "maillard" / "service" / "dashboard"
@@ -133,7 +135,7 @@ def test_from_an_empty_page_to_a_paused_experiment(api, tab) -> None:
     """Use only the keyboard."""
     tab.goto(api.service.url)
     expect(tab.locator("#list-empty")).to_contain_text("No experiments yet")
-    expect(tab.locator("#curl-create")).to_contain_text("curl -X POST")
+    expect(tab.locator("#code-create")).to_contain_text("from maillard import Client")
 
     tab.keyboard.press("Tab")
     expect(tab.locator(".skip")).to_be_focused()
@@ -163,7 +165,7 @@ def test_from_an_empty_page_to_a_paused_experiment(api, tab) -> None:
     expect(tab.locator("#title-experiment")).to_be_focused()
     assert tab.url.endswith("#/experiments/home")
     expect(tab.locator("#first-decision")).to_be_visible()
-    assert f"'{api.service.url}/v1/experiments/home/decisions'" in tab.locator("#curl-decide").inner_text()
+    assert f'Client("{api.service.url}", experiment="home")' in tab.locator("#code-first").inner_text()
     status, shown = api.request("GET", "/v1/experiments/home")
     assert (status, shown["arms"], shown["policy"]) == (200, ["plain", "bold"], "uniform")
     assert (shown["reward"]["low"], shown["reward"]["high"]) == (0, 1)
@@ -224,7 +226,7 @@ def test_the_verdict_of_the_audit(api, example_page, tab) -> None:
         cells = tab.locator("#audit-rows tr").nth(place).locator("th, td").all_inner_texts()
         assert cells[:2] == [arm["arm"], str(arm["chosen"])]
         assert float(cells[3].replace("−", "-")) == pytest.approx(arm["z"], abs=0.051)
-    expect(tab.locator("#audit-limit")).to_have_text(f"between ±{activity['audit']['limit']:.1f}")
+    expect(tab.locator("#audit-limit")).to_have_text(f"normal: between ±{activity['audit']['limit']:.1f}")
     expect(tab.locator("#audit-weights")).to_contain_text(f"{activity['audit']['weights']['mean']:.3f}")
     tab.click("#verify")
     expect(tab.locator("#verified")).to_contain_text("all 1,000 probabilities were recomputed")
@@ -359,7 +361,7 @@ def test_changes_of_an_experiment(api, tab) -> None:
     tab.keyboard.press("Enter")
     expect(tab.locator("#experiment-policy")).to_contain_text("ms+:booster=8")
 
-    for button, text in (("reset", "epoch 2"), ("archive", "epoch 2")):
+    for button, text in (("reset", "reset once"), ("archive", "reset once")):
         tab.click(f"#{button}")
         tab.click("#confirm-yes")
         expect(tab.locator("#experiment-since")).to_contain_text(text)
@@ -407,6 +409,15 @@ def test_names_are_never_interpreted_as_markup(api, tab) -> None:
     expect(tab.locator(".result")).to_contain_text(HOSTILE[3])
 
 
+def test_every_diagnostic_has_a_label() -> None:
+    labels = (DASHBOARD / "diagnostic_labels.js").read_text(encoding="utf8")
+    shown = {
+        field.name for field in fields(Diagnostics) if re.match(r"(int|float|bool|str)\b", str(field.type))
+    }
+    assert shown <= set(re.findall(r"^  (\w+): \"", labels, re.MULTILINE))
+    assert len(shown) >= 18
+
+
 def test_no_file_creates_markup_from_text() -> None:
     for file in DASHBOARD.glob("*.js"):
         found = re.findall(
@@ -419,7 +430,7 @@ def test_no_file_creates_markup_from_text() -> None:
         r"\son\w+=|\sstyle=|<style|<script(?! type=\"module\" src=\"dashboard\.js\"></script>)", page
     )
     assert set(re.findall(r'modulepreload" href="(.*?)"', page)) == {
-        file.name for file in DASHBOARD.glob("*.js") if file.name != "dashboard.js"
+        file.name for file in DASHBOARD.glob("*.js") if file.name not in ("dashboard.js", "api_docs.js")
     }
 
 
@@ -464,6 +475,7 @@ def check_looks(tab: Page, widths: Iterable[int]) -> None:
         tab.set_viewport_size({"width": width, "height": 800})
         assert tab.evaluate("document.scrollingElement.scrollWidth") <= width
         assert tab.evaluate(CONTRAST) == []
+        assert serious_violations(tab) == []
         grounds.add(tab.evaluate("getComputedStyle(document.body).backgroundColor"))
     assert len(grounds) == 2
 
@@ -481,6 +493,7 @@ def test_accessibility_in_light_and_dark_at_all_widths(api, example_page, tab) -
             tab.click("#evaluate")
             expect(tab.locator(".result")).to_contain_text("if the policy had been ms+")
             tab.click(".result summary")
+            expect(tab.locator(".result .details")).to_contain_text("Decisions used")
         check_looks(tab, WIDTHS)
         levels = tab.evaluate(
             "[...document.querySelectorAll('h1, h2, h3')].filter(each => each.checkVisibility())"
@@ -550,8 +563,13 @@ def test_the_form_knows_durations_and_when_a_decision_counts(api, tab) -> None:
     tab.fill("#new-window", "1 hour")
     tab.fill("#new-default", "0")
     tab.locator("#new-name").press("Enter")
-    expect(tab.locator("#new-window-wrong")).to_contain_text("number with a unit")
-    tab.fill("#new-window", "1h")
+    expect(tab.locator("#new-window-wrong")).to_contain_text("enter a number such as 90, and choose its unit")
+    expect(tab.locator("#new-window")).to_be_focused()
+    tab.fill("#new-window", "1e300")  # only the service knows the longest window
+    tab.locator("#new-name").press("Enter")
+    expect(tab.locator("#new-window-wrong")).to_contain_text("from 1e-6 to 1e9 seconds")
+    tab.fill("#new-window", "60")
+    tab.select_option("#new-window-unit", "minutes")
     tab.select_option("#new-learn", "provisional")
     tab.locator("#new-name").press("Enter")
     expect(tab.locator("#title-experiment")).to_have_text("clicks")
@@ -560,7 +578,9 @@ def test_the_form_knows_durations_and_when_a_decision_counts(api, tab) -> None:
     assert shown["reward"]["learn"] == "provisional"
     api.decide("clicks", 7)
     expect(tab.locator("#arms-refusal")).to_contain_text("No window has closed yet: 7 decisions are open.")
-    expect(tab.locator("#arms-pending")).to_contain_text("7 decisions are pending; the next window closes at")
+    expect(tab.locator("#arms-pending")).to_contain_text(
+        "7 decisions are pending (the reward may still arrive); the next window closes at"
+    )
     expect(tab.locator("#arms-pending")).to_contain_text("biases the policy toward the default")
     expect(tab.locator("#arms tr").first).to_contain_text("no final reward yet")
 
@@ -665,7 +685,7 @@ def test_a_service_that_requires_keys(tmp_path, browser) -> None:  # noqa: F811
             tab.fill("#key-secret", secret)
             tab.keyboard.press("Enter")
             expect(tab.locator("#arms tr >> visible=true")).to_have_count(2)
-            assert "$MAILLARD_KEY" in tab.locator("#curl-decide").inner_text()
+            assert "MAILLARD_KEY" in tab.locator("#code-first").inner_text()
             for button in ("#pause", "#add-arm", "#change-policy", "#reset", "#archive"):
                 assert tab.locator(button).is_visible() == allowed
             assert tab.evaluate("[localStorage.length, sessionStorage.length, document.cookie]") == [0, 1, ""]

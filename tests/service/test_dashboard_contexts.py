@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
 from collections.abc import Iterator
@@ -139,26 +138,6 @@ def test_experiments_without_contexts_have_no_segments(api: Api, page: str, tab:
     expect(tab.locator("#first-decision")).to_be_visible()
     expect(tab.locator("#segments")).to_be_hidden()
     expect(tab.locator("#target-type-rule")).to_be_hidden()
-    assert '{"unit":"user-17"}' in tab.locator("#curl-decide").inner_text()
-
-
-def test_the_first_decision_has_an_example_context(api: Api, tab: Page) -> None:  # noqa: F811
-    """The command works as it is shown."""
-    kinds = {
-        "one": {"features": FEATURES},
-        "two": {"segments": ["device"]},
-        "three": {"features": FEATURES, "model": "shared"},
-    }
-    for name, options in kinds.items():
-        arms = [] if name == "three" else ["red", "blue"]
-        Bandit(arms, reward=Reward(low=0, high=1), log=api.log, experiment=name, **options).close()
-        tab.goto(f"{api.service.url}/#/experiments/{name}")
-        expect(tab.locator("#title-experiment")).to_have_text(name)
-        expect(tab.locator("#curl-decide")).to_contain_text("context" if arms else "actions")
-        shown = re.search(r"-d '(.*)'", tab.locator("#curl-decide").inner_text())
-        assert shown
-        body = json.loads(shown[1])
-        assert api.request("POST", f"/v1/experiments/{name}/decisions", body)[0] == 201
 
 
 def test_what_if_offers_ranks_if_every_decision_has_its_own_arms(api: Api, tab: Page) -> None:  # noqa: F811

@@ -326,6 +326,8 @@ def test_with_little_time_all_parts_make_progress(store: Store) -> None:
     monitor = Monitor(store, lag=0)
     steps = 0
     while not (activity := monitor.activity(EXPERIMENT, ARMS))["complete"]:
+        traffic, complete = monitor.traffic([EXPERIMENT])
+        assert (traffic[EXPERIMENT][0], complete) == (activity["decisions"], False)
         monitor.advance(0)
         steps += 1
         assert steps < 50
@@ -333,6 +335,8 @@ def test_with_little_time_all_parts_make_progress(store: Store) -> None:
             with store.reading("") as transaction:
                 (last,) = transaction.decisions_between("0", "g", activity["decisions"])[-1:]
             assert activity["as_of"] == from_microseconds(creation_time(last.id))
+    traffic, complete = monitor.traffic([EXPERIMENT])
+    assert (traffic[EXPERIMENT][0], complete) == (2500, True)
     assert activity["decisions"] == 2500
     assert activity["rewards"] == bandit.summary()["rewards"]
     assert steps > 4

@@ -53,18 +53,19 @@ def decision(client: httpx2.Client) -> str:
     return str(client.post(DECISIONS, json={}).json()["id"])
 
 
-def service_state(client: httpx2.Client) -> tuple[str, int]:
-    """The configuration of all experiments, and the number of the last event of `home`."""
-    return client.get(EXPERIMENTS).text, client.get(f"{HOME}/state").json()["state"]
+def service_state(client: httpx2.Client) -> tuple[list[str], str, int]:
+    """The names of all experiments, and the configuration of `home` with the number of its last event."""
+    names = [each["experiment"] for each in client.get(EXPERIMENTS).json()["experiments"]]
+    return names, client.get(HOME).text, client.get(f"{HOME}/state").json()["state"]
 
 
 @pytest.fixture(scope="module")
-def before(client: httpx2.Client) -> tuple[str, int]:
+def before(client: httpx2.Client) -> tuple[list[str], str, int]:
     return service_state(client)
 
 
 @pytest.fixture(autouse=True)
-def check_unchanged(client: httpx2.Client, before: tuple[str, int]) -> Iterator[None]:
+def check_unchanged(client: httpx2.Client, before: tuple[list[str], str, int]) -> Iterator[None]:
     """Assert that rejected requests change nothing and that the service still responds."""
     yield
     assert service_state(client) == before

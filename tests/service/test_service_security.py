@@ -465,7 +465,7 @@ def test_without_keys_the_service_only_listens_on_loopback(tmp_path: Path, host:
 # Browsers.
 
 
-@pytest.mark.parametrize("path", sorted({each.path for each in OPERATIONS} | {"/", "/dashboard.js"}))
+@pytest.mark.parametrize("path", sorted({each.path for each in OPERATIONS} | {"/", "/docs", "/dashboard.js"}))
 def test_cors_is_off(local_client: httpx2.Client, path: str) -> None:
     where = path.replace("{arm:anything}", "crimson").format(experiment="home", id=new_id())
     preflight = {"Origin": "http://evil.example", "Access-Control-Request-Private-Network": "true"}
@@ -481,10 +481,17 @@ def test_cors_is_off(local_client: httpx2.Client, path: str) -> None:
 PAGES = sorted(file.name for file in files("maillard.service").joinpath("dashboard").iterdir())
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", [*PAGES, "docs"])
 def test_the_content_security_policy_of_pages(local_client: httpx2.Client, name: str) -> None:
-    response = local_client.get("/" if name == "index.html" else f"/{name}")
+    path = "/" if name == "index.html" else f"/{name}"
+    response = local_client.get(path)
     assert response.status_code == 200
+    assert response.headers["cache-control"] == "no-cache"
+    head = local_client.head(path)
+    assert (head.status_code, head.content) == (200, b"")
+    unrelated = ("date", "connection")
+    for header in response.headers.keys() - unrelated:
+        assert head.headers[header] == response.headers[header]
     policy = dict(part.split(None, 1) for part in response.headers["content-security-policy"].split("; "))
     assert (
         policy["default-src"]
@@ -530,16 +537,18 @@ class Tags(HTMLParser):
             self.inline.append(data)
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_nothing_on_the_pages_refers_to_another_host(name: str) -> None:
-    text = files("maillard.service").joinpath("dashboard", name).read_text()
+@pytest.mark.parametrize("name", [*PAGES, "docs"])
+def test_nothing_on_the_pages_refers_to_another_host(local_client: httpx2.Client, name: str) -> None:
+    text = local_client.get("/" if name == "index.html" else f"/{name}").text
     addresses = set(re.findall(r"\b(?:https?|wss?|ftp):/*[^\s\"'`)]*", text))
     assert {
-        each for each in addresses if not each.startswith("http://www.w3.org/")
-    } == set()  # XML namespaces are not loaded
+        each
+        for each in addresses
+        if not each.startswith(("http://www.w3.org/", "http://localhost:8000/"))  # not loaded
+    } == set()
     for forbidden in ("eval(", "new Function", "innerHTML", "document.write", "@import", "importScripts"):
         assert forbidden not in text
-    if name.endswith(".html"):
+    if name.endswith((".html", "docs")):
         tags = Tags()
         tags.feed(text)
         assert tags.inline == []

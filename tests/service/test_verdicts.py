@@ -132,6 +132,16 @@ def test_every_case_has_a_sentence(name) -> None:
     found, expected = CASES[name]
     assert found.text == expected
     assert found.explanation
+    assert "".join(part.text for part in found.parts) == expected
+
+
+def test_the_parts_of_a_text_name_their_arms() -> None:
+    """Also if a name looks like a part of the sentence, or like a place in it."""
+    found = verdict([arm("{1}", 900, 600), arm("is best", 600, 120), arm("x" * 100, 600, 120)])
+    assert [(part.text, part.arm) for part in found.parts] == [
+        ("“{1}”", "{1}"), (" is best: ", None), ("is best", "is best"), (" and ", None),
+        (f"“{'x' * 39}…”", "x" * 100), (" are ruled out.", None),
+    ]  # fmt: skip
 
 
 def test_the_standing_of_each_arm() -> None:

@@ -83,6 +83,21 @@ def test_the_same_bits_in_a_process_pool(single) -> None:
         assert same(single, run(executor=pool))
 
 
+def test_trials_are_divided_among_the_workers_of_an_executor() -> None:
+    tasks = []
+
+    class Counting(concurrent.futures.ThreadPoolExecutor):
+        def submit(self, function, /, *arguments, **options):
+            tasks.append(arguments)
+            return super().submit(function, *arguments, **options)
+
+    with Counting(2) as pool:
+        for workers, expected in ((1, 4), (10, 40)):
+            tasks.clear()
+            maillard.simulate("ms", PROBLEM, 100, 80, executor=pool, threads=workers)
+            assert len(tasks) == expected
+
+
 def test_the_same_bits_on_a_dask_cluster(single) -> None:
     from distributed import Client, LocalCluster
 

@@ -12,6 +12,7 @@ import click
 
 import maillard
 from maillard.cli import (
+    advice_commands,
     evaluation_commands,
     log_commands,
     policy_commands,
@@ -57,6 +58,7 @@ def main(load: tuple[Path, ...]) -> None:
 
 
 for _command in (
+    advice_commands.advise,
     evaluation_commands.compare,
     evaluation_commands.evaluate,
     evaluation_commands.learn_rule,
@@ -87,6 +89,8 @@ def _run_file(path: Path) -> None:
         raise InvalidValue("--load", str(path), "a Python file, something.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
+    if (folder := str(path.parent.resolve())) not in sys.path:
+        sys.path.append(folder)  # the file may import its neighbours; at the end, for the same reason
     try:
         spec.loader.exec_module(module)
     except MaillardError:

@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from maillard.cli.options import EXPERIMENT, FILE, FORMAT, TIMES, add_options, option
+from maillard.cli.options import COLUMNS, EXPERIMENT, FILE, FORMAT, TIMES, add_options, option
 from maillard.cli.terminal import VERDICT_STYLES, row_progress, text_table
 from maillard.errors import InvalidValue
 from maillard.short_reprs import printable
@@ -27,6 +27,12 @@ _PLAIN_FIELDS = (
     "verdict", "experiment", "source", "decisions", "recomputed", "not_audited", "largest_error",
     "problem_count", "audit_verdict", "limit", "seeded", "simulated_clock", "verified_before",
 )  # fmt: skip
+
+
+_CHOSEN_ONLY = (
+    "only the probability of the chosen arm is known, not that of every arm\n"
+    "`maillard evaluate` prints the mean weight of a target: close to 1 if these probabilities are right"
+)
 
 
 class _FileFormat(click.Choice):  # type: ignore[type-arg]  # not generic in click 8.1
@@ -52,23 +58,34 @@ class _FileFormat(click.Choice):  # type: ignore[type-arg]  # not generic in cli
 @option(
     "--checkpoint", "Verify only what is new since the run that wrote FILE, and update FILE.", type=FILE,
 )  # fmt: skip
+@COLUMNS
 @FORMAT
-def verify(log: str, experiment: str | None, anchor: str | None, checkpoint: Path | None, form: str) -> None:
+def verify(
+    *,
+    log: str,
+    experiment: str | None,
+    anchor: str | None,
+    checkpoint: Path | None,
+    columns: dict[str, str] | None,
+    form: str,
+) -> None:
     """Recompute every probability in LOG and test whether the choices agree with them.
 
-    LOG is a SQLite log, a postgresql:// URL, or an exported file. A log in a database has a hash chain, which
-    shows whether rows were deleted, added or changed. The verdict is "consistent", "broken" or "not enough
-    data". The exit status is 1 if the log is broken.
+    LOG is a SQLite log, a postgresql:// URL, or a file: an export, or a table of another program. A log in a
+    database has a hash chain, which shows whether rows were deleted, added or changed. The verdict is
+    "consistent", "broken", "not enough data" or "cannot be audited" (a table with only the probabilities of
+    the chosen arms). The exit status is 1 if the log is broken.
 
     \b
     maillard verify decisions.db
     maillard verify decisions.db --checkpoint verified.json
     maillard verify decisions.parquet --format json
+    maillard verify clicks.csv --columns arm=item_id,reward=click,probability=propensity
     """  # noqa: D301  # click requires this character
     from maillard.decisions import verify as run
 
     with row_progress("verified") as on_rows:
-        found = run(log, experiment, anchor=anchor, checkpoint=checkpoint, on_rows=on_rows)
+        found = run(log, experiment, anchor=anchor, checkpoint=checkpoint, columns=columns, on_rows=on_rows)
     if form == "json":
         click.echo(json.dumps(_to_json(found), indent=1, ensure_ascii=False))
     else:
@@ -262,7 +279,8 @@ def _print(found: Verification) -> None:
     def echo(line: str, style: str | None = None) -> None:
         console.print(Text(printable(line, "\n")), style=style)
 
-    echo(f"{found.source}, experiment {found.experiment!r}: {found.decisions:,} decisions\n")
+    experiment = f", experiment {found.experiment!r}" if found.experiment else ""  # unknown if unreadable
+    echo(f"{found.source}{experiment}: {found.decisions:,} decisions\n")
     if found.seeded:
         echo("choices were made with a seed: anyone who knows it can predict them", "yellow")
     if found.simulated_clock:
@@ -276,13 +294,18 @@ def _print(found: Verification) -> None:
         echo(f"{count:,} not recomputed: {reason}", "yellow")
     if found.chain is not None:
         _print_chain(found.chain, echo)
-    if found.not_audited:
+    if found.audit_verdict == "cannot be audited":
+        echo(f"{found.not_audited:,} not audited: {_CHOSEN_ONLY}", "yellow")
+    elif found.not_audited:
         reason = "they repeat a sticky assignment, or not all their probabilities are known"
         echo(f"{found.not_audited:,} not audited: {reason}", "dim")
     for problem in found.problems:
         echo(f"{problem.decision or 'the log'}: {problem.what}", "red")
     if found.problem_count > len(found.problems):
         echo(f"... and {found.problem_count - len(found.problems):,} more", "red")
+    if found.audit_verdict == "cannot be audited" or not found.arms:
+        echo(f"\n{found.verdict}", VERDICT_STYLES[found.verdict])
+        return
     table = text_table("arm", right=("chosen", "expected", "z"))
     for score in [*found.arms, *([found.weights] if found.weights else [])]:
         z = "not enough data" if score.z is None else f"{score.z:.2f}"
@@ -292,6 +315,6 @@ def _print(found: Verification) -> None:
     echo("")
     console.print(table)
     echo(f"\nlimit |z| = {found.limit:.2f}: a correct log exceeds it with probability 1 in 10,000", "dim")
-    recomputed = found.recomputed or found.problem_count
-    note = "" if recomputed else " (only the choices were audited: no probability could be recomputed)"
+    choices_only = found.verdict != "broken" and not found.recomputed
+    note = " (only the choices were audited: no probability could be recomputed)" if choices_only else ""
     echo(f"\n{found.verdict}{note}", VERDICT_STYLES[found.verdict])

@@ -64,7 +64,8 @@ def _parse_time(name: str, text: str) -> datetime:
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
-def _parse_range(name: str, text: str) -> tuple[float, float]:
+def parse_range(name: str, text: str) -> tuple[float, float]:
+    """Parse two numbers, as in 0..1."""
     low, dots, high = text.partition("..")
     try:
         return float(low), float(high if dots else "")
@@ -107,22 +108,23 @@ JSON = option("--json", "Print one JSON object.", dest="as_json", is_flag=True)
 THREADS = option("--threads", "Number of threads. Default: one per core.", type=int)
 REWARD_RANGE = option(
     "--reward-range", "The range of all rewards, if the log does not declare it.",
-    parse=_parse_range, metavar="LOW..HIGH",
+    parse=parse_range, metavar="LOW..HIGH",
 )  # fmt: skip
 TIMES = (
     option("--since", "Only decisions from TIME on (UTC by default).", parse=_parse_time, metavar="TIME"),
     option("--until", "Only decisions before TIME.", parse=_parse_time, metavar="TIME"),
 )
+COLUMNS = option(
+    "--columns", "Column names of a table from another program, such as arm=item_id,reward=click.",
+    parse=_parse_pairs, multiple=True, metavar="OURS=THEIRS,...",
+)  # fmt: skip
 SELECTION = (
     EXPERIMENT,
     *TIMES,
     option("--unit", "Only this unit; may be repeated.", multiple=True),
     option("--epoch", "Only this epoch; may be repeated.", type=int, multiple=True),
-    option(
-        "--columns", "Column names of a table from another program, such as arm=item_id,reward=click.",
-        parse=_parse_pairs, multiple=True, metavar="OURS=THEIRS,...",
-    ),
-)  # fmt: skip
+    COLUMNS,
+)
 
 
 def check_output_file(

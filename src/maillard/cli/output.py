@@ -186,6 +186,9 @@ def _print_estimates(console: Console, answers: Estimates) -> None:
     if best is not None:
         console.print()
         _print_indented(console, Text(f"* read this one first. {answers.why_best}"))
+    elif answers.answered:
+        console.print()
+        _print_indented(console, Text(answers.why_best, "yellow"))
     notes = Table.grid(padding=(0, 2, 0, 0))
     for word, style, field in (("refused", "red", "refusal"), ("but", "yellow", "caveat")):
         for names, why in grouped((each.name, getattr(each, field) or "") for each in estimates.values()):

@@ -24,13 +24,24 @@ _CONTEXT_HEADERS = ("policy", "regret", "probabilities", "source")
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--format", "form", type=click.Choice(["table", "markdown", "json"]), default="table")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "markdown", "json"]),
+    default="table",
+    help="Output format.",
+)
 def policies(name: str | None, form: str) -> None:
     """Compare all policies in a table, or describe the policy NAME.
 
     The columns are those of Table 1 in the paper. ✓: proved. ✗: false. ✗*: no result is reported, but it
     might be true. Blank: nothing is reported. A second table has the policies that use a context.
-    """
+
+    \b
+    maillard policies
+    maillard policies ms+
+    maillard policies --format json
+    """  # noqa: D301  # click requires this character
     chosen = [policy_class(name)] if name else [policy_class(each) for each in names()]
     if form == "json":
         click.echo(json.dumps([describe(cls) for cls in chosen], indent=2, ensure_ascii=False))

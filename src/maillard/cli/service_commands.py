@@ -226,7 +226,12 @@ def create(*, database: str, **settings: Any) -> None:
 @_DATABASE
 @JSON
 def list_(*, database: str, as_json: bool) -> None:
-    """List all API keys, including revoked ones, without their secrets."""
+    """List all API keys, including revoked ones, without their secrets.
+
+    \b
+    maillard keys list
+    maillard keys list --database postgresql://localhost/shop --json
+    """  # noqa: D301  # click requires this character
     with _store(database) as store:
         from maillard.service.api_keys import every, unreadable
 
@@ -245,7 +250,11 @@ def list_(*, database: str, as_json: bool) -> None:
 @click.argument("id")
 @_DATABASE
 def revoke(*, id: str, database: str) -> None:
-    """Revoke the key with this ID. Running services refuse it within a second."""
+    """Revoke the key with this ID. Running services refuse it within a second.
+
+    \b
+    maillard keys revoke 6c0e4a2f91d3
+    """  # noqa: D301  # click requires this character
     with _store(database) as store:
         from maillard.service.api_keys import revoke as end
 

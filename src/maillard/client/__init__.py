@@ -5,3 +5,7 @@ from __future__ import annotations
 from maillard.client.clients import AsyncClient, Client
 
 __all__ = ["AsyncClient", "Client"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

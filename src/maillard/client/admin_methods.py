@@ -43,6 +43,9 @@ def create(
 
     Without a policy, the service uses the default for the range of rewards. `hints` has advice, if any.
     `features` (`Features`, or the JSON that it writes), `model` and `segments` are those of `Bandit`.
+
+    >>> client.create("prices", ["low", "high"], "ms+:floor=0.1", reward=Reward(low=0, high=50))["policy"]
+    'ms+:floor=0.1,sigma2=625'
     """
     rule = check_rule(reward)
     if not isinstance(sticky, bool):
@@ -82,6 +85,10 @@ def add_arm(
     """Add an arm, or use a retired arm again, with its earlier rewards.
 
     If all arms share one model, `features` has the attributes of the arm.
+
+    >>> client.add_arm("green")
+    >>> client.arms
+    ['red', 'blue', 'green']
     """
     body: dict[str, Any] = {"arm": check_name("arm", arm)}
     if features is not None:
@@ -90,7 +97,12 @@ def add_arm(
 
 
 def retire_arm(scope: Scope, arm: str, *, experiment: str | None = None) -> Steps[None]:
-    """Stop choosing an arm. Its tally stays, and rewards of its decisions are still applied."""
+    """Stop choosing an arm. Its tally stays, and rewards of its decisions are still applied.
+
+    >>> client.retire_arm("red")
+    >>> client.arms
+    ['blue']
+    """
     yield from _change(scope, experiment, "arms", check_name("arm", arm), method="DELETE", repeatable=False)
 
 
@@ -100,6 +112,10 @@ def change_policy(
     """Change the policy. The new policy gets the next version; the tally stays.
 
     With the `etag` of a `summary()`, this raises `Stale` if the experiment has been changed since.
+
+    >>> client.change_policy("ms+:floor=0.05", etag=client.summary()["etag"])
+    >>> str(client.policy)
+    'ms+:floor=0.05,sigma2=0.25'
     """
     spec = spec_of("policy", policy)
     yield from _replace(scope, experiment, etag, "policy", spec, lambda found: _has_policy(found, spec))
@@ -116,6 +132,13 @@ def change_features(
 
     If features are only appended, what was learned stays; otherwise a new epoch begins, without rewards.
     `etag` is that of `change_policy`.
+
+    >>> from maillard import Features
+    >>> rule = Reward(low=0, high=1)
+    >>> created = client.create("seen", ["red", "blue"], features=Features({"new": bool}), reward=rule)
+    >>> client.change_features(Features({"new": bool, "age": (18, 90)}), experiment="seen")
+    >>> client.choose(context={"new": True, "age": 30}, experiment="seen").feature_version
+    2
     """
     declared = _declaration(features)
     if declared is None:
@@ -155,27 +178,53 @@ def _replace(  # noqa: PLR0917
 
 
 def pause(scope: Scope, *, experiment: str | None = None) -> Steps[None]:
-    """Make no decisions until `resume`. Rewards are still accepted."""
+    """Make no decisions until `resume`. Rewards are still accepted.
+
+    >>> client.pause()
+    >>> client.summary()["paused"]
+    True
+    """
     yield from _change(scope, experiment, verb="pause")
 
 
 def resume(scope: Scope, *, experiment: str | None = None) -> Steps[None]:
-    """Make decisions again."""
+    """Make decisions again.
+
+    >>> client.pause()
+    >>> client.resume()
+    >>> client.summary()["paused"]
+    False
+    """
     yield from _change(scope, experiment, verb="resume")
 
 
 def archive(scope: Scope, *, experiment: str | None = None) -> Steps[None]:
-    """Make no decisions and accept no changes until `resume`. Rewards are still accepted."""
+    """Make no decisions and accept no changes until `resume`. Rewards are still accepted.
+
+    >>> client.archive()
+    >>> client.summary()["archived"]
+    True
+    """
     yield from _change(scope, experiment, verb="archive")
 
 
 def reset(scope: Scope, *, experiment: str | None = None) -> Steps[None]:
-    """Start a new epoch with an empty tally. The log keeps everything."""
+    """Start a new epoch with an empty tally. The log keeps everything.
+
+    >>> client.reset()
+    >>> client.summary()["epoch"]
+    2
+    """
     yield from _change(scope, experiment, verb="reset", repeatable=False)
 
 
 def erase_unit(scope: Scope, unit: str, *, experiment: str | None = None) -> Steps[int]:
-    """Replace a unit's name and idempotency keys by a random token; return how many decisions changed."""
+    """Replace a unit's name and idempotency keys by a random token; return how many decisions changed.
+
+    >>> decision = client.choose(unit="user-17")
+    >>> client.erase_unit("user-17")
+    1
+    """
     path = api_path("experiments", scope.experiment_name(experiment), verb="erase-unit")
     call = ApiCall("POST", path, {"unit": check_name("unit", unit)})
     return (yield from fetch(call, Erasure)).decisions

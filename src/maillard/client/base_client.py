@@ -90,7 +90,11 @@ class BaseClient(Generic[Connections]):
         return self._scope.experiment
 
     def bandit(self, experiment: str) -> Self:
-        """A client for this experiment. It shares the connections of this client, which closes them."""
+        """A client for this experiment. It shares the connections of this client, which closes them.
+
+        >>> client.bandit("prices").experiment
+        'prices'
+        """
         bound = copy.copy(self)
         bound._scope = Scope(self._scope.url, check_name("experiment", experiment))
         bound._shares_connections = True

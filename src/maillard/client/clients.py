@@ -88,6 +88,15 @@ class Client(BaseClient[_Connections]):
     response; a call with all its attempts takes at most (retries + 1) times that, and then raises
     `Unavailable`. The client sends a key only to https:// addresses and to this machine, unless `insecure`
     is true. Threads may share a client; a forked child process opens its own connections.
+
+    Examples of the methods use a `client` whose experiment has the arms red and blue and rewards from 0 to 1.
+
+    >>> from maillard import Reward
+    >>> with Client(url, experiment="home") as client:  # at http://127.0.0.1:8000
+    ...     configuration = client.create("home", ["red", "blue"], reward=Reward(low=0, high=1))
+    ...     decision = client.choose(unit="user-17")
+    ...     print(decision.probabilities, client.reward(decision, 1.0))
+    {'red': 0.5, 'blue': 0.5} applied
     """
 
     _connect = _Connections
@@ -127,7 +136,12 @@ class Client(BaseClient[_Connections]):
         return self._run(read_methods.policy(self._scope))
 
     def close(self) -> None:
-        """Close the connections, unless they belong to another client."""
+        """Close the connections, unless they belong to another client.
+
+        >>> other = client.bandit("prices")
+        >>> other.close()  # the connections belong to the first client
+        >>> client.close()
+        """
         if not self._shares_connections:
             self._connections.close()
 
@@ -215,6 +229,16 @@ class AsyncClient(BaseClient[_AsyncConnections]):
     """The asynchronous `Client`: the same methods, which must be awaited, as in `await client.arms`.
 
     A client belongs to one event loop.
+
+    >>> from maillard import Reward
+    >>> async def main():
+    ...     client = AsyncClient(url, experiment="home-2")
+    ...     await client.create("home-2", ["red", "blue"], reward=Reward(low=0, high=1))
+    ...     decisions = await asyncio.gather(*(client.choose() for _ in range(3)))
+    ...     print(await client.rewards([{"decision": each.id, "value": 1} for each in decisions]))
+    ...     await client.close()
+    >>> asyncio.run(main())
+    ['applied', 'applied', 'applied']
     """
 
     _connect = _AsyncConnections

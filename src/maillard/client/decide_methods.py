@@ -87,6 +87,11 @@ def choose(
 
     `context` is what is known about the decision; a list of contexts gives a list with one decision for each.
     `actions` are the arms of this decision with their attributes, if the experiment has no fixed arms.
+
+    >>> client.choose(unit="user-17", eligible=["red", "blue"]).probabilities
+    {'red': 0.5, 'blue': 0.5}
+    >>> len(client.choose(size=3))
+    3
     """
     name = scope.experiment_name(experiment)
     key = str(uuid.uuid4()) if idempotency_key is None else idempotency_key
@@ -149,6 +154,10 @@ def reward(
     `decision` is a decision or its id. `at` is when the reward occurred: an aware datetime, or seconds since
     1970; by default the time of arrival. `event` tells several rewards of one decision apart. The same event
     with the same value is a "duplicate"; with another value it raises `Conflict`.
+
+    >>> decision = client.choose()
+    >>> client.reward(decision, 1), client.reward(decision, 1)
+    ('applied', 'duplicate')
     """
     body = _reward_request({"decision": decision, "value": value, "at": at, "event": event})
     path = api_path("decisions", body.pop("decision"), "reward")
@@ -162,6 +171,10 @@ def rewards(_: Scope, rows: Any) -> Steps[list[Outcome]]:
     `value` and optionally `at` and `event`. All rows are checked before any is sent. A reward that
     contradicts an earlier one has the outcome "conflict"; one that its experiment does not accept,
     "refused".
+
+    >>> one, two = client.choose(size=2)
+    >>> client.rewards([{"decision": one.id, "value": 1}, {"decision": two.id, "value": 0.5}])
+    ['applied', 'applied']
     """
     offered = [_reward_request(row, f"rows[{i}]: ") for i, row in enumerate(records_of(rows))]
     path = api_path("rewards", verb="batch")
@@ -170,7 +183,12 @@ def rewards(_: Scope, rows: Any) -> Steps[list[Outcome]]:
 
 
 def decision(scope: Scope, decision_id: str, *, experiment: str | None = None) -> Steps[Decision]:
-    """A decision from the log. If the client has an experiment, the decision must belong to it."""
+    """A decision from the log. If the client has an experiment, the decision must belong to it.
+
+    >>> made = client.choose(unit="user-17")
+    >>> client.decision(made.id).unit
+    'user-17'
+    """
     identifier = check_id(decision_id, "decision_id")
     found = to_decision((yield from fetch(ApiCall("GET", api_path("decisions", identifier)), wire.Decision)))
     if (experiment or scope.experiment) not in (None, found.experiment):

@@ -26,7 +26,11 @@ _MAGIC = b"PAR1"  # the first and last bytes of a Parquet file
 
 
 def experiments(_: Scope, *, archived: bool = False) -> Steps[list[dict[str, Any]]]:
-    """The experiments of the service with their traffic and leaders, with `archived` also archived ones."""
+    """The experiments of the service with their traffic and leaders, with `archived` also archived ones.
+
+    >>> client.experiment in [each["experiment"] for each in client.experiments()]
+    True
+    """
     query = "?archived=true" if archived else ""
     found = yield from fetch(ApiCall("GET", api_path("experiments") + query), wire.ExperimentList)
     return [to_dict(experiment) for experiment in found.experiments]
@@ -54,6 +58,11 @@ def summary(scope: Scope, *, experiment: str | None = None) -> Steps[dict[str, A
     `decisions` and `rewards` are counted up to `as_of`; everything else is current. `lower` and `upper`
     bound an arm's mean reward; `interval` describes the kind of interval. `verdict` says in words which arm
     leads, which arms are ruled out, and which are undecided. Pass `etag` to `change_policy`.
+
+    >>> outcome = client.reward(client.choose(eligible=["red"]), 0.5)
+    >>> found = client.summary()
+    >>> found["policy"], found["arms"]["red"]["pulls"], found["arms"]["red"]["mean"]
+    ('kl-ms+:floor=0.1', 1, 0.5)
     """
     name = scope.experiment_name(experiment)
     path = api_path("experiments", name)
@@ -101,6 +110,10 @@ def contexts(scope: Scope, *, by: str | None = None, experiment: str | None = No
     `segments` has the values with the most decisions. Its means are plain means; use `evaluate` with `by` to
     compare. The counts are those at the time `as_of`; if `complete` is false, a part of the log is not
     counted yet. Erased contexts are not counted.
+
+    >>> decision = client.choose(context={"device": "phone"})
+    >>> print(*sorted(client.contexts()))
+    as_of by complete decisions experiment features keys notes other segments without_context
     """
     path = api_path("experiments", scope.experiment_name(experiment), "contexts")
     query = "" if by is None else "?by=" + quote(check_name("by", by), safe="")
@@ -125,6 +138,13 @@ def evaluate(
     intervals are valid together. With `against`, estimate the difference to another target, over decisions
     in which both could have been chosen. `second_moment` is a bound, known in advance, on the mean squared
     reward of every arm, for rewards with heavy tails such as revenue.
+
+    >>> decisions = client.choose(size=200)
+    >>> rows = [{"decision": each.id, "value": place % 2} for place, each in enumerate(decisions)]
+    >>> outcomes = client.rewards(rows)
+    >>> found = client.evaluate("arm:blue", estimators=["snips"])
+    >>> found["rows"], found["lower"] < found["value"] < found["upper"]
+    (200, True)
     """
     if not isinstance(confidence, int | float) or not 0 < confidence < 1:
         raise InvalidValue("confidence", confidence, "a number between 0 and 1")
@@ -150,7 +170,12 @@ def evaluate(
 
 
 def verify(scope: Scope, *, experiment: str | None = None) -> Steps[dict[str, Any]]:
-    """Have the service recompute every logged probability from the log; returns the result."""
+    """Have the service recompute every logged probability from the log; returns the result.
+
+    >>> decisions = client.choose(size=10)
+    >>> client.verify()["recomputed"]
+    10
+    """
     path = api_path("experiments", scope.experiment_name(experiment), verb="verify")
     call = ApiCall("POST", path, response_timeout=_JOB_TIMEOUT)
     return to_dict((yield from fetch(call, wire.Verification)))
@@ -160,13 +185,25 @@ def head(scope: Scope, *, experiment: str | None = None) -> Steps[dict[str, Any]
     """The end of the log's hash chain: `commit`, `hash` and `time`.
 
     Store the hash elsewhere: `maillard verify LOG --anchor HASH` tells later whether the log extends it.
+
+    >>> decision = client.choose()
+    >>> sorted(client.head())
+    ['commit', 'hash', 'time']
     """
     path = api_path("experiments", scope.experiment_name(experiment), "head")
     return to_dict((yield from fetch(ApiCall("GET", path), wire.ChainHead)))
 
 
 def export(scope: Scope, path: str | os.PathLike[str], *, experiment: str | None = None) -> Steps[Path]:
-    """Write the log to a Parquet file, completely or not at all; returns the path."""
+    """Write the log to a Parquet file, completely or not at all; returns the path.
+
+    >>> decisions = client.choose(size=3)
+    >>> client.export("decisions.parquet")
+    PosixPath('decisions.parquet')
+    >>> from maillard import read_log
+    >>> read_log("decisions.parquet").to_pandas().shape[0]
+    3
+    """
     if not isinstance(path, str | os.PathLike):
         raise InvalidValue("path", path, "the path of a file")
     file, url_path = Path(path), api_path("experiments", scope.experiment_name(experiment), "export")

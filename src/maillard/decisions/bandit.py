@@ -163,6 +163,14 @@ class Bandit(ExperimentChanges):
         `context` is what is known about the decision, such as {"device": "phone"}. A list of contexts
         returns a list with one decision for each. `actions` are the arms of this decision with their
         attributes, if the experiment has no fixed arms.
+
+        >>> bandit = Bandit(["red", "blue", "green"], reward=Reward(low=0, high=1))
+        >>> bandit.choose(unit="user-17", eligible=["red", "blue"]).probabilities
+        {'red': 0.5, 'blue': 0.5}
+        >>> len(bandit.choose(size=100))
+        100
+        >>> bandit.choose(idempotency_key="order-1") == bandit.choose(idempotency_key="order-1")
+        True
         """
         request = call_arguments.check_request(
             unit, eligible, idempotency_key, size, context=context, actions=actions
@@ -184,6 +192,11 @@ class Bandit(ExperimentChanges):
         or seconds since 1970; by default now).
         `event` distinguishes several rewards of one decision. The same event with the same value is a
         "duplicate"; with another value it raises Conflict.
+
+        >>> bandit = Bandit(["red", "blue"], reward=Reward(low=0, high=1))
+        >>> decision = bandit.choose()
+        >>> bandit.reward(decision, 1), bandit.reward(decision, 1)
+        ('applied', 'duplicate')
         """
         row = configuration.check_reward_event(self.state.reward, decision, value, at, event)
         (outcome,) = self.session.apply_rewards([row])
@@ -197,6 +210,11 @@ class Bandit(ExperimentChanges):
         `rows` is a pandas or polars frame, an Arrow table, or mappings, with `decision`, `value` and
         optionally `at` and `event`. All rows are checked before any is written. The outcome of a row that
         contradicts an earlier reward is "conflict".
+
+        >>> bandit = Bandit(["red", "blue"], reward=Reward(low=0, high=1))
+        >>> one, two = bandit.choose(size=2)
+        >>> bandit.rewards([{"decision": one.id, "value": 1}, {"decision": two.id, "value": 0.5}])
+        ['applied', 'applied']
         """
         self.session.check_open()
         rule, names = self.state.reward, ("decision", "value", "at", "event")
@@ -216,6 +234,11 @@ class Bandit(ExperimentChanges):
 
         Returns the number of new decisions. Rewards that arrived before them were "parked" and are applied
         now. `verify` checks appended decisions like all others.
+
+        >>> here, elsewhere = (Bandit(["red", "blue"], reward=Reward(low=0, high=1)) for _ in range(2))
+        >>> decisions = elsewhere.choose(size=3)
+        >>> here.append(decisions), here.append(decisions)
+        (3, 0)
         """
         rows = list(decisions)
 
@@ -232,6 +255,12 @@ class Bandit(ExperimentChanges):
         """Close due reward windows: rewards become final, and decisions without one get the default.
 
         Every write to the log also does this, so there is rarely a reason to call it.
+
+        >>> bandit = Bandit(["red", "blue"], reward=Reward.clicks(window="1h"))
+        >>> decision = bandit.choose()
+        >>> bandit.settle()
+        >>> int(bandit.tally.pulls.sum())  # its window is still open
+        0
         """
         self.session.settle()
 
@@ -241,6 +270,13 @@ class Bandit(ExperimentChanges):
         """Replace a unit's name and idempotency keys by a random token, and remove its contexts.
 
         Return the number of changed rows.
+
+        >>> bandit = Bandit(["red", "blue"], reward=Reward(low=0, high=1))
+        >>> decision = bandit.choose(unit="user-17")
+        >>> bandit.erase_unit("user-17")
+        1
+        >>> bandit.decision(decision.id).unit.startswith("erased-")
+        True
         """
         unit, token = check_name("unit", unit), "erased-" + secrets.token_hex(8)
 
@@ -293,7 +329,14 @@ class Bandit(ExperimentChanges):
         return found[identifier]
 
     def head(self) -> ChainHead:
-        """The end of the log's hash chain, for `verify(log, anchor=...)` at a later time."""
+        """The end of the log's hash chain, for `verify(log, anchor=...)` at a later time.
+
+        >>> from maillard import verify
+        >>> bandit = Bandit(["red", "blue"], reward=Reward(low=0, high=1))
+        >>> published, decision = bandit.head().hash, bandit.choose()
+        >>> verify(bandit, anchor=published).problem_count
+        0
+        """
         self.session.check_open()
         with self._store.reading(self.experiment) as transaction:
             return head_of(transaction.last_link())
@@ -305,13 +348,24 @@ class Bandit(ExperimentChanges):
         of decisions whose window has closed. `pending` decisions have an open window, and `missing` ones got
         no reward. `units` is the number of different units in this epoch. `note` says how the policy learns,
         and `refusal` why the means are not conclusive.
+
+        >>> bandit = Bandit(["red", "blue"], reward=Reward(low=0, high=1))
+        >>> outcome = bandit.reward(bandit.choose(eligible=["red"]), 0.5)
+        >>> bandit.summary()["decisions"], bandit.summary()["arms"]["red"]["mean"]
+        (1, 0.5)
         """
         self.settle()
 
         return summarize(self.session)
 
     def close(self) -> None:
-        """Close the log."""
+        """Close the log.
+
+        >>> with Bandit(["red", "blue"], reward=Reward(low=0, high=1), log="decisions.db") as bandit:
+        ...     decision = bandit.choose()
+        >>> bandit = Bandit(log="decisions.db")  # opens the log again
+        >>> bandit.close()
+        """
         self.session.close()
 
     def __repr__(self) -> str:

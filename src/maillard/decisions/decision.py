@@ -26,7 +26,14 @@ Outcome = Literal[
 
 
 class Decision(NamedTuple):
-    """One choice, the distribution it was sampled from, and the state that determined the distribution."""
+    """One choice, the distribution it was sampled from, and the state that determined the distribution.
+
+    >>> from maillard import Bandit, Reward
+    >>> bandit = Bandit(["red", "blue"], reward=Reward(low=0, high=1), seed=1)
+    >>> decision = bandit.choose(unit="user-17")
+    >>> decision.arm, decision.probability, decision.unit
+    ('red', 0.5, 'user-17')
+    """
 
     id: str
     "A UUID of version 7."

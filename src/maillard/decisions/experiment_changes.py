@@ -36,7 +36,15 @@ class ExperimentChanges:
     ) -> None:
         """Add an arm. A retired arm becomes active again and keeps its tally.
 
-        If all arms share one model, `features` has the attributes of the arm.
+        If all arms share one model, `features` has the attributes of the arm. With `expected`, the number of
+        the last change that the caller knows (`state.administrative`), this raises Stale if there was a later
+        one.
+
+        >>> from maillard import Bandit, Reward
+        >>> bandit = Bandit(["red", "blue"], reward=Reward(low=0, high=1))
+        >>> bandit.add_arm("green")
+        >>> bandit.arms
+        ['red', 'blue', 'green']
         """
         arm = check_name("arm", arm)
         attributes = None if features is None else check_values(features, "features")
@@ -51,7 +59,16 @@ class ExperimentChanges:
         self.session.change(make, expected)
 
     def retire_arm(self, arm: str, *, expected: int | None = None) -> None:
-        """Stop choosing an arm. It keeps its tally, and rewards of its decisions are still applied."""
+        """Stop choosing an arm. It keeps its tally, and rewards of its decisions are still applied.
+
+        `expected` is that of `add_arm`.
+
+        >>> from maillard import Bandit, Reward
+        >>> bandit = Bandit(["red", "blue", "green"], reward=Reward(low=0, high=1))
+        >>> bandit.retire_arm("red")
+        >>> bandit.arms
+        ['blue', 'green']
+        """
         arm = check_name("arm", arm)
 
         def make(state: State) -> events.RetireArm:
@@ -64,7 +81,16 @@ class ExperimentChanges:
         self.session.change(make, expected)
 
     def change_policy(self, policy: str | Policy, *, expected: int | None = None) -> None:
-        """Use another policy from now on, as a new policy version. The tally stays."""
+        """Use another policy from now on, as a new policy version. The tally stays.
+
+        `expected` is that of `add_arm`.
+
+        >>> from maillard import Bandit, Reward
+        >>> bandit = Bandit(["red", "blue"], reward=Reward(low=0, high=1))
+        >>> bandit.change_policy("ms+:floor=0.05")
+        >>> str(bandit.policy), bandit.summary()["policy_version"]
+        ('ms+:floor=0.05,sigma2=0.25', 2)
+        """
 
         def make(state: State) -> events.ChangePolicy:
             spec, formula = configuration.describe_policy(policy, state.reward, state.context, new=True)
@@ -76,6 +102,14 @@ class ExperimentChanges:
         """Use other features from now on, as a new feature version.
 
         If columns are only appended, what was learned stays. Otherwise, a new epoch begins, without rewards.
+        `expected` is that of `add_arm`.
+
+        >>> from maillard import Bandit, Reward
+        >>> known = {"device": ["phone", "desktop"]}
+        >>> bandit = Bandit(["red", "blue"], features=Features(known), reward=Reward(low=0, high=1))
+        >>> bandit.change_features(Features({**known, "age": (18, 90)}))
+        >>> bandit.choose(context={"device": "phone", "age": 30}).feature_version
+        2
         """
         if not isinstance(features, Features):
             raise InvalidValue("features", features, "Features({...})")
@@ -95,23 +129,72 @@ class ExperimentChanges:
         self.session.change(make, expected)
 
     def pause(self, *, expected: int | None = None) -> None:
-        """Make no decisions until `resume`. Rewards are still accepted."""
+        """Make no decisions until `resume`. Rewards are still accepted.
+
+        `expected` is that of `add_arm`.
+
+        >>> from maillard import Bandit, Reward
+        >>> bandit = Bandit(["red", "blue"], reward=Reward(low=0, high=1))
+        >>> bandit.pause()
+        >>> bandit.choose()
+        Traceback (most recent call last):
+        maillard.errors.Paused: experiment 'default' is paused; resume it first
+        """
         self.session.change(lambda _: events.Pause(), expected)
 
     def resume(self, *, expected: int | None = None) -> None:
-        """Make decisions again after `pause` or `archive`."""
+        """Make decisions again after `pause` or `archive`.
+
+        `expected` is that of `add_arm`.
+
+        >>> from maillard import Bandit, Reward
+        >>> bandit = Bandit(["red", "blue"], reward=Reward(low=0, high=1))
+        >>> bandit.pause()
+        >>> bandit.resume()
+        >>> bandit.summary()["paused"]
+        False
+        """
         self.session.change(lambda _: events.Resume(), expected)
 
     def archive(self, *, expected: int | None = None) -> None:
-        """Make no decisions and accept no changes until `resume`. Rewards are still accepted."""
+        """Make no decisions and accept no changes until `resume`. Rewards are still accepted.
+
+        `expected` is that of `add_arm`.
+
+        >>> from maillard import Bandit, Reward
+        >>> bandit = Bandit(["red", "blue"], reward=Reward(low=0, high=1))
+        >>> bandit.archive()
+        >>> bandit.add_arm("green")
+        Traceback (most recent call last):
+        maillard.errors.Archived: the experiment is archived; resume it first
+        """
         self.session.change(lambda _: events.Archive(), expected)
 
     def reset(self, *, expected: int | None = None) -> None:
-        """Begin a new epoch with an empty tally. The log keeps all rows."""
+        """Begin a new epoch with an empty tally. The log keeps all rows.
+
+        `expected` is that of `add_arm`.
+
+        >>> from maillard import Bandit, Reward
+        >>> bandit = Bandit(["red", "blue"], reward=Reward(low=0, high=1))
+        >>> outcome = bandit.reward(bandit.choose(), 1.0)
+        >>> bandit.reset()
+        >>> bandit.tally.round, bandit.choose().epoch
+        (1, 2)
+        """
         self.session.change(lambda _: events.Reset(), expected)
 
     def snapshot(self) -> dict[str, Any]:
-        """The arms, policy and tally as plain data, for `restore` in this log or another one."""
+        """The arms, policy and tally as plain data, for `restore` in this log or another one.
+
+        >>> from maillard import Bandit, Reward
+        >>> rule = Reward(low=0, high=1)
+        >>> snapshot = Bandit(["red", "blue"], reward=rule).snapshot()
+        >>> other = Bandit(["green", "yellow"], reward=rule)
+        >>> other.restore(snapshot)
+        >>> other.arms
+        ['red', 'blue']
+        """
         return self.session.refresh().snapshot()
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
@@ -126,6 +209,12 @@ class ExperimentChanges:
         (a path or URL, and its `experiment`). Arms of a log are matched by name, and only its last epoch
         counts. If the experiment uses contexts, `source` is a `LinearTally`, a `SegmentTally`, or a log
         whose decisions have contexts: they are encoded with the features of this experiment.
+
+        >>> from maillard import Bandit, Reward
+        >>> bandit = Bandit(["red", "blue"], reward=Reward(low=0, high=1))
+        >>> bandit.warm_start({"red": (1000, 120.0), "blue": (1000, 90.0)})
+        >>> bandit.tally.means.tolist()
+        [0.12, 0.09]
         """
         made = warm_starts.read_source(source, experiment, self.session.refresh())
         self.session.change(lambda _: made)

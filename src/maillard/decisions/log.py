@@ -35,6 +35,20 @@ class DecisionLog:
     `events` are the administrative events of the experiment, beginning with its start. `number` is the number
     of its last event of any kind. A `foreign` log has no events, only decisions with probabilities and
     rewards, for example from another program. It can be evaluated, but its states cannot be rebuilt.
+
+    >>> from maillard import Bandit, read_log
+    >>> bandit = Bandit(["red", "blue"], reward=Reward(low=0, high=1), seed=1)
+    >>> for decision in bandit.choose(size=3): outcome = bandit.reward(decision, decision.arm == "red")
+    >>> log = read_log(bandit)
+    >>> log.arms, log.policies
+    (('red', 'blue'), {1: 'kl-ms+:floor=0.1'})
+    >>> [(row.decision.arm, log.reward_of(row)) for row in log.rows()]
+    [('red', 1.0), ('blue', 0.0), ('red', 1.0)]
+    >>> [batch.reward.tolist() for batch in log.columns()]
+    [[1.0, 0.0, 1.0]]
+    >>> log.to_arrow().num_rows, log.to_pandas().shape[0], log.to_polars().height
+    (3, 3, 3)
+    >>> log.close()
     """
 
     def __init__(
@@ -76,7 +90,7 @@ class DecisionLog:
         "The event that removed the first decisions, if this log does not have them. An export may have them."
         self.read_lost_updates: Callable[[], Iterable[TallyUpdate]] = tuple
         "Reads the later tally updates of decisions that were pruned."
-        self.check_rows: Callable[[], None] = _accept
+        self.check_rows: Callable[[], None] = lambda: None
         "Raises InvalidLog if rows of an exported table were removed or edited."
         self.changed_files: Callable[[], Iterable[str]] = tuple
         "Describes each file of an export folder that does not have the hash that it was exported with."
@@ -144,6 +158,12 @@ class DecisionLog:
 
         `until` is exclusive; `to_state` is included. States cannot be rebuilt from the result, because rows
         are missing. With `keep`, the log's own selection applies as well.
+
+        >>> from maillard import Bandit, read_log
+        >>> bandit = Bandit(["red", "blue"], reward=Reward(low=0, high=1))
+        >>> for unit in ("user-17", "user-18"): decision = bandit.choose(unit=unit)
+        >>> [row.decision.unit for row in read_log(bandit).select(unit="user-18").rows()]
+        ['user-18']
         """
         chosen = Selection.of(since, until, unit, epoch, from_state=from_state, to_state=to_state)
         if keep:
@@ -229,7 +249,17 @@ class DecisionLog:
         return self._state_after(each for each in self.history() if isinstance(each, Event))
 
     def state_at(self, number: int) -> State:
-        """Rebuild the state after the event with this number."""
+        """Rebuild the state after the event with this number.
+
+        >>> from maillard import Bandit, read_log
+        >>> bandit = Bandit(["red", "blue"], reward=Reward(low=0, high=1))
+        >>> outcome = bandit.reward(bandit.choose(), 1.0)
+        >>> log = read_log(bandit)
+        >>> [type(each).__name__ for each in log.history()]
+        ['Start', 'Row', 'TallyUpdate']
+        >>> log.state_at(1).tally.round, log.final_state().tally.round
+        (1, 2)
+        """
         first, last = max(self.first_event - 1, 1), self.number
         if not first <= number <= last:
             raise InvalidValue("state", number, f"the number of an event of this log, {first:,} to {last:,}")
@@ -258,7 +288,15 @@ class DecisionLog:
         return self.has_windows or (self.reward is not None and self.reward.window is not None)
 
     def final_reward_of(self, row: Row) -> float | None:
-        """Return a decision's reward; None while its window is open, because the reward may still change."""
+        """Return a decision's reward; None while its window is open, because the reward may still change.
+
+        >>> from maillard import Bandit, read_log
+        >>> bandit = Bandit(["red", "blue"], reward=Reward.clicks(window="1h"))
+        >>> outcome, log = bandit.reward(bandit.choose(), 1), read_log(bandit)
+        >>> row = next(log.rows())
+        >>> log.reward_of(row), log.final_reward_of(row), log.is_closed(row.decision)
+        (1.0, None, False)
+        """
         if self.reward is not None and self.requires_closed_windows and not self.is_closed(row.decision):
             return None
         return self.reward_of(row)
@@ -332,10 +370,6 @@ class DecisionLog:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _accept() -> None:
-    """Accept any rows."""
 
 
 def apply_events(state: State | None, events: Sequence[Event], source: str) -> State:

@@ -43,6 +43,18 @@ def read_log(
     changes are read from there. `experiment` is required if the source contains several.
     `columns` maps column names of this package to those of the table, as in {"arm": "item_id"}. `context`
     names columns that are keys of the context, if the table has no column `context`.
+
+    A part of the log has only the decisions from `since` to before `until` (aware datetimes, or seconds since
+    1970), of one `unit` or several, of one `epoch` or several, or those that were made in states from
+    `from_state` to `to_state`, both included.
+
+    >>> log = read_log({"arm": ["red", "blue"], "probability": [0.5, 0.5], "reward": [1, 0]})
+    >>> log.arms, log.foreign
+    (('red', 'blue'), True)
+    >>> from maillard import Bandit, Reward
+    >>> Bandit(["red", "blue"], reward=Reward(low=0, high=1), log="decisions.db").close()
+    >>> with read_log("decisions.db") as log: log.experiment, log.arms
+    ('default', ('red', 'blue'))
     """
     log = _open(source, experiment, columns, _with_context(columns, context))
     return log.select(
@@ -157,10 +169,18 @@ def _open_path(
 
 
 def write_log(log: DecisionLog, path: str | Path, form: str | None = None) -> WriteResult:
-    """Write a log to a file and return how many rows were written.
+    """Write `log`, as `read_log` opens it, to the file `path`; return how many rows were written.
 
     The format is `form` (parquet, csv, obp or dsjson), or the one that the file's ending selects. The file
     appears only when it is complete. It may replace an earlier export, but never the log that is written.
+
+    >>> from maillard import Bandit, Reward
+    >>> bandit = Bandit(["red", "blue"], reward=Reward(low=0, high=1))
+    >>> decisions = bandit.choose(size=3)
+    >>> write_log(read_log(bandit), "decisions.parquet").rows
+    3
+    >>> read_log("decisions.parquet").to_pandas().shape[0]
+    3
     """
     from maillard.decisions.files.file_formats import format_to_write
     from maillard.decisions.files.output_files import check_export_path
@@ -180,9 +200,19 @@ def export_changes(
 ) -> Increment:
     """Write the decisions that were added or changed since the last export to a folder of Parquet files.
 
-    `log` is a path (SQLite), a postgresql:// URL, a store or a `Bandit`. The first export writes all
-    decisions. The log may be in use. If the export is interrupted, the folder stays as it was. `read_log`
-    reads the folder. `on_rows` is a callback that receives the number of decisions written so far.
+    `log` is a path (SQLite), a postgresql:// URL, a store or a `Bandit`, and `experiment` the name of an
+    experiment, if the log contains several. The first export to `folder` writes all decisions. The log may be
+    in use. If the export is interrupted, the folder stays as it was. `read_log` reads the folder. `on_rows`
+    is a callback that receives the number of decisions written so far.
+
+    >>> from maillard import Bandit, Reward
+    >>> bandit = Bandit(["red", "blue"], reward=Reward(low=0, high=1))
+    >>> decisions = bandit.choose(size=3)
+    >>> export_changes(bandit, "archive").rows
+    3
+    >>> decision = bandit.choose()
+    >>> export_changes(bandit, "archive").rows
+    1
     """
     from maillard.decisions.files import increments
 
@@ -194,6 +224,14 @@ def import_log(source: Any, log: str | Path | Store, experiment: str | None = No
 
     `source` is anything that `read_log` opens, except a foreign log. `log` is a path (SQLite), a
     postgresql:// URL or a store. The copy is one transaction.
+
+    >>> from maillard import Bandit, Reward
+    >>> bandit = Bandit(["red", "blue"], reward=Reward(low=0, high=1), experiment="home")
+    >>> decisions = bandit.choose(size=3)
+    >>> import_log(bandit, "decisions.db", experiment="copy")
+    3
+    >>> with Bandit(log="decisions.db", experiment="copy") as copied: copied.arms
+    ['red', 'blue']
     """
     from maillard.decisions.files import store_transfer
 

@@ -6,10 +6,10 @@ b that of row t - 1; a pair of rows counts if both have the same position, and n
 - Order: Σ (1{a = b} - p_t(b)). If the log has only the probabilities of chosen arms, p_t(b) is known only if
   a = b. Then Σ (1{a = b, q / p_t <= 2} q / p_t - q) takes its place, with q = p_{t-1}(b). It tends to fall or
   stays level for a correct log, so that only a rise counts.
-- Copies: the same sums over those pairs that have the same time and the same probability of b. Whether a pair
+- Copies: the same sums over those pairs that have the same unit, time and probability of b. Whether a pair
   has them is known before arm a is chosen. With the probabilities of chosen arms only, a pair needs the same
-  time. These pairs also have the likelihood ratio Π (0.98 1{a = b} / p_t + 0.02). Its expectation in a
-  correct log is 1, so it is 100,000 or more with probability at most 1 in 100,000.
+  unit and time. These pairs also have the likelihood ratio Π (0.98 1{a = b} / p_t + 0.02). Its expectation
+  in a correct log is 1, so it is 100,000 or more with probability at most 1 in 100,000.
 - Late probabilities: Σ (r - m) s, where m is the mean of the arm's earlier rewards at the same position, and
   s the direction in which the arm's logged probability there changed last. In a correct log s is known
   before r. If the probability was computed with r, then s has the sign of r - m.
@@ -120,7 +120,7 @@ class PipelineAudit:
             terms = np.where(repeat, np.exp(np.minimum(apart, 1.0)), 0.0) - q
             self.chosen_order = _merged(self.chosen_order, _sums_of(terms[pair], terms[pair] ** 2))
             if has_times:
-                pair &= time[1:] == time[:-1]
+                pair &= of_same_unit(time[1:] == time[:-1], columns)
                 self._add_copies((arm[1:] == arm[:-1])[pair], np.exp(log[1:])[pair])
             return
         every = np.arange(len(columns))
@@ -131,6 +131,7 @@ class PipelineAudit:
         self.order = _merged(self.order, _sums_of(terms[pair], variance[pair]))
         with np.errstate(invalid="ignore"):
             same = pair & (np.abs(now - before) <= SAME) & (time[1:] == time[:-1])
+        same = of_same_unit(same, columns)
         if has_times or same.sum() < 0.5 * pair.sum():  # otherwise this would be the same sum once more
             self.copies = _merged(self.copies, _sums_of(terms[same], variance[same]))
             self._add_copies((arm[1:] == arm[:-1])[same], p[same])
@@ -224,6 +225,15 @@ class PipelineAudit:
     def _has_copies(self) -> bool:
         repeats = _is_unlikely(self.copies) and self.copies[0] > 0
         return repeats or self.copy_evidence > -math.log(_MAX_CHANCE) or self.numbers.occur_twice
+
+
+def of_same_unit(pairs: NDArray[np.bool_], columns: Columns) -> NDArray[np.bool_]:
+    """Those pairs of a row and the next one that have the same unit; all of them if units are not known."""
+    if columns.unit is None:
+        return pairs
+    found, places = pairs.copy(), np.flatnonzero(pairs)
+    found[places] = columns.unit[places] == columns.unit[places + 1]
+    return found
 
 
 def _is_unlikely(sums: Floats) -> bool:

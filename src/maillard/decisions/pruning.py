@@ -62,7 +62,16 @@ _MAX_ATTEMPTS = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Pruned:
-    """The result of `prune`."""
+    """The result of `prune`.
+
+    >>> from maillard import Bandit, Reward
+    >>> from maillard.decisions import export_changes
+    >>> with Bandit(["red", "blue"], reward=Reward(low=0, high=1), log="decisions.db") as bandit:
+    ...     increment = export_changes(bandit, "archive")
+    >>> found = prune("decisions.db", before=1_700_000_000, exported="archive", dry_run=True)
+    >>> found.decisions, found.commit
+    (0, 0)
+    """
 
     experiment: str
     source: str
@@ -101,8 +110,20 @@ def prune(
     """Remove the decisions before a time from a log, if they are exported, verified and final.
 
     `before` is an aware datetime, or seconds since 1970; it must be a day ago or more. `exported` is the
-    folder to which the log was exported. `on_rows` is a callback that receives the number of decisions
-    verified so far. docs/how-to/retention.md describes what is removed and what stays.
+    folder to which the log was exported, and `experiment` the name of the experiment, if the log contains
+    several. With `dry_run`, nothing is removed, and the result tells how many decisions would be. `on_rows`
+    is a callback that receives the number of decisions verified so far. docs/how-to/retention.md describes
+    what is removed and what stays.
+
+    >>> from datetime import UTC, datetime, timedelta
+    >>> from maillard import Bandit, Reward
+    >>> from maillard.decisions import export_changes
+    >>> start, rule = datetime(2024, 1, 1, tzinfo=UTC), Reward(low=0, high=1)
+    >>> with Bandit(["red", "blue"], reward=rule, log="a.db", clock=lambda: start) as bandit:
+    ...     decisions = bandit.choose(size=3)
+    >>> written = export_changes("a.db", "archive")
+    >>> prune("a.db", before=start + timedelta(days=1), exported="archive").decisions
+    3
     """
     limit = to_microseconds("before", before)
     with ExitStack() as closing:

@@ -193,11 +193,22 @@ class Reward:
         return self.range == (0.0, 1.0)
 
     def closes(self, time: int) -> int | None:
-        """The time in microseconds at which the window of a decision made at `time` closes, or None."""
+        """The time in microseconds at which the window of a decision made at `time` closes, or None.
+
+        >>> Reward.clicks(window="1h").closes(0)
+        3600000000
+        """
         return None if self.window is None else time + round(self.window * 1_000_000)
 
     def check(self, value: object, field: str = "value") -> float:
-        """Return a reward as it is stored, or raise InvalidValue."""
+        """Return a reward as it is stored, or raise InvalidValue.
+
+        >>> Reward(low=0, high=1).check(True)
+        1.0
+        >>> Reward(low=0, high=1).check(2)
+        Traceback (most recent call last):
+        maillard.errors.InvalidValue: value: expected a number from 0 to 1, got 2
+        """
         low, high = self.bounds
         number = _number(field, value)
         if not low <= number <= high:
@@ -207,7 +218,12 @@ class Reward:
         return number
 
     def total(self, rows: Sequence[RewardEvent]) -> float | None:
-        """The reward of a decision with these reward events, without late ones; None if there are none."""
+        """The reward of a decision with these reward events, without late ones; None if there are none.
+
+        >>> rows = [RewardEvent("id", event, 1.0, at=0, arrived=0) for event in ("click", "order")]
+        >>> Reward(combine="sum").total(rows), Reward(combine="first").total(rows)
+        (2.0, 1.0)
+        """
         timely = [row for row in rows if not row.late]
         return self._combined(timely) if timely else None
 

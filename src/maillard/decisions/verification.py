@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-import reprlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +28,7 @@ from maillard.decisions.pipeline_audit import PipelineAudit
 from maillard.decisions.reward_verification import epoch_ends, reward_problems
 from maillard.decisions.screening import NotScreened, Screening
 from maillard.decisions.state import State
+from maillard.decisions.state_verification import state_problem
 from maillard.decisions.stores.bulk_columns import OddRows
 from maillard.decisions.stores.contract import Row
 from maillard.decisions.stores.native_reads import bulk_reader
@@ -55,7 +55,13 @@ class LogProblem:
 
 @dataclass(kw_only=True, repr=False)
 class Verification(VerificationDisplay):
-    """The result of `verify`."""
+    """The result of `verify`.
+
+    >>> from maillard import Bandit, Reward
+    >>> found = verify(Bandit(["red", "blue"], reward=Reward(low=0, high=1)))
+    >>> found.decisions, found.problems, found.verdict
+    (0, [], 'not enough data')
+    """
 
     experiment: str
     source: str
@@ -108,15 +114,17 @@ def verify(
     *,
     anchor: str | None = None,
     checkpoint: str | Path | None = None,
+    columns: Mapping[str, str] | None = None,
     on_rows: Callable[[int], None] | None = None,
 ) -> Verification:
     """Recompute every logged probability, and test whether the choices agree with the probabilities.
 
-    `log` is anything that `read_log` opens. Log probabilities may differ by 1e-12 max(1, |log p|), or by the
+    `log` is anything that `read_log` opens, and `experiment` the name of the experiment, if the log contains
+    several. Log probabilities may differ by 1e-12 max(1, |log p|), or by the
     error bound of policies that use quadrature. A log in a store has a hash chain, which is checked too:
     with `anchor`, a hash that was published earlier, the log must extend the log of that time. `checkpoint`
     is a file in which a successful verification saves its result, so that the next one with this file
-    verifies only later commits. `on_rows` is a callback that receives the number of decisions read so far.
+    verifies only later commits. `columns` is as in `read_log`. `on_rows` is called with the decisions so far.
 
     >>> from maillard.decisions import Bandit, Reward
     >>> bandit = Bandit(["red", "blue"], "ms", reward=Reward(low=0, high=1))
@@ -127,7 +135,7 @@ def verify(
     """
     expected = None if anchor is None else check_anchor(anchor)
     try:
-        opened = read_log(log, experiment)
+        opened = read_log(log, experiment, columns=columns)
     except InvalidLog as error:
         found = Verification(experiment=experiment or "", source=redact(log))
         found.add_problem(None, f"the log cannot be read: {error}")
@@ -306,7 +314,7 @@ class RowChecker:
             self.origins[decision.id] = decision
         try:
             self.check_rewards(row)
-            problem = _contradiction(decision, state) or self._recompute(decision, state)
+            problem = state_problem(decision, state) or self._recompute(decision, state)
             if problem := problem or context_problem(decision, state):
                 self.found.add_problem(decision.id, problem)
             elif decision.encoded is not None and decision.context is None and decision.actions is None:
@@ -371,30 +379,3 @@ class RowChecker:
         else:
             return
         self.found.add_problem(row.id, f"repeats {row.origin}, {problem}")
-
-
-def _contradiction(decision: Decision, state: State) -> str | None:
-    """Return how a decision contradicts the state that it names; None if it does not."""
-    eligible, logs, number = decision.eligible, decision.log_probabilities, state.number
-    if number != decision.state:
-        return f"chosen in state {decision.state}, which the log does not contain"
-    if state.paused:
-        return f"chosen in state {number}, in which the experiment was paused"
-    allowed = set(eligible)
-    if not state.dynamic and tuple(arm for arm in state.active_arms if arm in allowed) != eligible:
-        names = reprlib.repr(list(eligible))
-        return f"eligible arms {names} are not active arms of state {number}, in their order"
-    if decision.arm not in allowed or len(logs) != len(eligible):
-        names = reprlib.repr(list(eligible))
-        return f"arm {decision.arm!r} and {len(logs)} log probabilities do not fit the eligible arms {names}"
-    cold = decision.cold if state.context else not state.tally.pulls[state.arms.index(decision.arm)]
-    for name, logged, exact in (
-        ("epoch", decision.epoch, state.epoch),
-        ("policy_version", decision.policy_version, state.policy_version),
-        ("log_probability", decision.log_probability, logs[eligible.index(decision.arm)]),
-        ("cold", decision.cold, cold),
-        ("feature_version", decision.feature_version, state.feature_version),
-    ):
-        if logged != exact:
-            return f"{name} is {logged!r}, but was {exact!r} in state {number}"
-    return None

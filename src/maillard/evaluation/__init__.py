@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from maillard.evaluation.advising import Advice, advise
     from maillard.evaluation.comparing import Comparison, compare
     from maillard.evaluation.evaluating import evaluate, evaluate_each, names
     from maillard.evaluation.evaluation_report import Estimate, Report
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from maillard.evaluation.segments import Segments
 
 __all__ = [
+    "Advice",
     "Comparison",
     "Estimate",
     "ExplorationPlan",
@@ -21,6 +23,7 @@ __all__ = [
     "Replay",
     "Report",
     "Segments",
+    "advise",
     "compare",
     "evaluate",
     "evaluate_each",
@@ -32,6 +35,7 @@ __all__ = [
 
 # Modules are imported on first use: importing numba takes long, and few callers need all of this package.
 _MODULES = {
+    "advising": ("Advice", "advise"),
     "comparing": ("Comparison", "compare"),
     "evaluating": ("evaluate", "evaluate_each", "names"),
     "evaluation_report": ("Estimate", "Report"),
@@ -50,3 +54,7 @@ def __getattr__(name: str) -> object:
 
             return getattr(importlib.import_module(f"{__name__}.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -57,7 +57,16 @@ def _general_names() -> list[str]:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Comparison(Estimates):
-    """The value of one target minus that of another, by each requested estimator."""
+    """The value of one target minus that of another, by each requested estimator.
+
+    >>> from maillard import simulate_log
+    >>> log = simulate_log("ms+:floor=0.2", "bernoulli:0.6,0.3", horizon=2000, seed=1)
+    >>> found = compare(log, "arm:0", "arm:1")
+    >>> found.best.name, found.best.lower > 0, found.to_dict()["best"]
+    ('aipw-two-point', True, 'aipw-two-point')
+    >>> round(found.first["snips"].value - found.second["snips"].value, 1)
+    0.3
+    """
 
     first: Report
     second: Report

@@ -12,7 +12,7 @@ import numpy as np
 from maillard.array_types import Floats, Ints
 from maillard.decisions.audit import TRUNCATION
 from maillard.decisions.columns import Columns
-from maillard.decisions.pipeline_audit import FIRST_REWARDS, NO_COPY, SAME, PipelineAudit
+from maillard.decisions.pipeline_audit import FIRST_REWARDS, NO_COPY, SAME, PipelineAudit, of_same_unit
 from maillard.evaluation.evaluation_log import EvaluationLog
 from maillard.evaluation.sequential.kernels import compiled
 from maillard.evaluation.weighted_rows import MIN_PROBABILITY
@@ -21,7 +21,7 @@ from maillard.evaluation.weighted_rows import MIN_PROBABILITY
 def add_columns(audit: PipelineAudit, columns: Columns, log: EvaluationLog) -> None:
     """Add rows to an empty audit, with the compiled loop if it can process them."""
     if log.foreign and _accepts(columns):
-        rows = columns.arm, columns.probability, columns.reward, columns.time
+        rows = columns.arm, columns.probability, columns.reward, _moments(columns)
         add_rows(audit, *rows, log.center)
         audit.add_numbers(columns)
     else:
@@ -29,6 +29,15 @@ def add_columns(audit: PipelineAudit, columns: Columns, log: EvaluationLog) -> N
     if columns.contexts is not None or columns.actions is not None:
         # Rewards and probabilities both depend on the visitor, so they are correlated in a correct log.
         audit.late = np.zeros_like(audit.late)
+
+
+def _moments(columns: Columns) -> Ints:
+    """The times, or numbers in their place that also differ between adjacent rows of different units."""
+    time = columns.time
+    if columns.unit is None or time[0] == time[-1]:
+        return time
+    same = of_same_unit(time[1:] == time[:-1], columns)
+    return np.concatenate([[0], np.cumsum(~same)])
 
 
 def _accepts(columns: Columns) -> bool:

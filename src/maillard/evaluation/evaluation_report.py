@@ -25,7 +25,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """The result of one estimator. If it was refused, `value` is None and `refusal` is the reason."""
+    """The result of one estimator. If it was refused, `value` is None and `refusal` is the reason.
+
+    >>> from maillard import evaluate, simulate_log
+    >>> log = simulate_log("ms+:floor=0.2", "bernoulli:0.6,0.3", horizon=2000, seed=1)
+    >>> found = evaluate(log, "arm:1")["snips"]
+    >>> round(found.value, 2), found.lower < 0.3 < found.upper, found.interval, found.refusal
+    (0.3, True, 'normal', None)
+    """
 
     name: str
     value: float | None = None
@@ -160,7 +167,16 @@ class NotRequested(UnknownName, KeyError):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Report(Estimates):
-    """The value of one target by each requested estimator."""
+    """The value of one target by each requested estimator.
+
+    >>> from maillard import evaluate, simulate_log
+    >>> log = simulate_log("ms+:floor=0.2", "bernoulli:0.6,0.3", horizon=2000, seed=1)
+    >>> report = evaluate(log, "arm:1", ["ips", "snips", "aipw-two-point"])
+    >>> report.best.name, [round(each.value, 2) for each in report.values()]
+    ('aipw-two-point', [0.32, 0.3, 0.29])
+    >>> report.diagnostics.rows, report.warnings, report.to_dict()["target"]
+    (1998, [], 'arm:1')
+    """
 
     target: str
     source: str
@@ -340,6 +356,8 @@ def lines_of(estimates: Estimates) -> list[str]:
     every = ", ".join(estimates)
     if best is not None:
         lines += [f"  * {estimates.why_best}", f"    assumes: {best.assumes}"]
+    elif estimates.answered:
+        lines.append(f"  {estimates.why_best}")
     for word, texts in (
         ("refused", [(name, each.refusal or "") for name, each in estimates.items()]),
         ("but", [(name, each.caveat) for name, each in estimates.items()]),

@@ -158,7 +158,7 @@ class Evidence:
                 f"more than {_COCHRAN * d.skewness**2:,.0f} rows, and there are {d.rows:,}; a confidence "
                 "sequence is safer" + _HEAVY_TAILS * (self.log.second_moment is None)
             )
-        return "; ".join([*found, *self.doubts])
+        return "; ".join([*self.doubts, *found])
 
     @property
     def changed(self) -> bool:

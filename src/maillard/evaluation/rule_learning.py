@@ -57,7 +57,19 @@ _MIN_ELIGIBLE = 0.9  # of the decisions, in which an arm of a rule must have bee
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedRule:
-    """A rule, and its value on decisions that were not used to learn it."""
+    """A rule, and its value on decisions that were not used to learn it.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(1)
+    >>> device, arm = rng.choice(["phone", "desktop"], 600), rng.choice(["red", "blue"], 600)
+    >>> log = {"arm": arm, "probability": np.full(600, 0.5), "device": device}
+    >>> log["reward"] = rng.random(600) < np.where((arm == "red") == (device == "phone"), 0.8, 0.3)
+    >>> found = learn_rule(log, "device", depth=1, context="device", reward_range=(0, 1))
+    >>> found.to_dict()["rule"], found.rows
+    ('rule:device=desktop->blue,else->red', (300, 300))
+    >>> round(found.report.best.value, 2), found.comparison.best.lower > 0  # better than the best arm
+    (0.82, True)
+    """
 
     rule: str
     "The spec of the rule, which `evaluate` accepts."
@@ -197,6 +209,7 @@ def learn_rule(
     - `confidence`: the probability, between 0 and 1, with which an interval contains the true value.
     - `estimators`: names of estimators for the report, as for `evaluate`.
 
+    >>> import numpy as np
     >>> rng = np.random.default_rng(1)
     >>> device, arm = rng.choice(["phone", "desktop"], 600), rng.choice(["red", "blue"], 600)
     >>> reward = np.where(device == "phone", arm == "red", arm == "blue")

@@ -45,7 +45,20 @@ Result = TypeVar("Result", bound=Estimates)
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Segments(Mapping[Segment, Result], Generic[Result]):
-    """The result for each segment, the largest first, and for the whole log."""
+    """The result for each segment, the largest first, and for the whole log.
+
+    >>> import numpy as np
+    >>> from maillard import evaluate
+    >>> rng = np.random.default_rng(1)
+    >>> arm, device = rng.choice(["red", "blue"], 600), rng.choice(["phone", "desktop"], 600)
+    >>> reward = rng.random(600) < np.where((arm == "red") == (device == "phone"), 0.8, 0.3)
+    >>> log = {"arm": arm, "probability": np.full(600, 0.5), "reward": reward, "device": device}
+    >>> found = evaluate(log, "arm:red", ["snips"], context="device", by="device", reward_range=(0, 1))
+    >>> {segment: round(report["snips"].value, 2) for segment, report in found.items()}
+    {'phone': 0.77, 'desktop': 0.26}
+    >>> round(found.whole["snips"].value, 2), found.sizes, found.to_dict()["by"]
+    (0.52, {'phone': 314, 'desktop': 286}, ['device'])
+    """
 
     by: tuple[str, ...]
     results: Mapping[Segment, Result]

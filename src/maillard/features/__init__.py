@@ -4,3 +4,7 @@ from maillard.features.encoding import Features
 from maillard.features.feature_types import category, flag, hashed, number
 
 __all__ = ["Features", "category", "flag", "hashed", "number"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

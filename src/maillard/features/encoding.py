@@ -250,6 +250,12 @@ class Features:
 
         The result has the same bits as `encode` of each row, without an arm. A column that is not declared is
         refused, unless there is a `rest`; `frame[list(features.inputs)]` selects the declared ones.
+
+        >>> import pandas as pd
+        >>> frame = pd.DataFrame({"device": ["phone", "desktop"], "age": [54, 90]})
+        >>> Features({"device": ["phone", "desktop"], "age": (18, 90)}).encode_frame(frame)
+        array([[1., 1., 0., 0., 0.],
+               [1., 0., 1., 0., 1.]])
         """
         from maillard.features.frame_encoding import encode_frame
 
@@ -281,6 +287,12 @@ class Features:
         Crosses come after all features. So a feature that is appended to others keeps their columns in place
         only if there are no crosses; otherwise use `positions`. The columns of `rest` change their meaning
         when a feature is declared, because it is not part of the rest any more.
+
+        >>> old = Features({"device": ["phone", "desktop"]})
+        >>> Features({"device": ["phone", "desktop"], "age": (18, 90)}).extends(old)
+        True
+        >>> Features({"device": ["phone", "desktop", "tablet"]}).extends(old)
+        False
         """
         try:
             return np.array_equal(self.positions(other), np.arange(other.dimension))
@@ -324,7 +336,12 @@ class Features:
 
     @classmethod
     def from_json(cls, text: str | bytes, *, max_dimension: int | None = None) -> Features:
-        """Return the features that `to_json` wrote. Give a limit if others may have written the text."""
+        """Return the features that `to_json` wrote. Give a limit if others may have written the text.
+
+        >>> features = Features({"age": (18, 90)})
+        >>> Features.from_json(features.to_json()) == features
+        True
+        """
         try:
             data = json.loads(text)
         except (TypeError, ValueError, RecursionError) as error:

@@ -253,7 +253,11 @@ def number(low: float, high: float, *, default: float | None = None) -> Number:
 
 
 def flag(*, default: bool | None = None) -> Flag:
-    """True or False; the short form is `bool`."""
+    """True or False; the short form is `bool`.
+
+    >>> flag(default=False)
+    Flag(default=False)
+    """
     return Flag(default=default)
 
 
@@ -261,6 +265,9 @@ def category(levels: Iterable[str], *, default: str | None = None) -> Category:
     """One of several levels; the short form is a list of them.
 
     A default that is not a level belongs to "other", like any such value.
+
+    >>> category(["phone", "desktop"], default="phone")
+    Category(default='phone', levels=('phone', 'desktop'))
     """
     return Category(levels, default=default)  # type: ignore[arg-type]  # becomes a tuple
 
@@ -270,6 +277,12 @@ def hashed(buckets: int, *, default: str | None = None, numbers: Literal["text",
 
     With `numbers="bins"`, a number belongs to the bin of numbers of similar size. By default, whole numbers
     are categories like texts, and other numbers are refused.
+
+    >>> hashed(64, default="unknown")
+    Hashed(default='unknown', buckets=64, numbers='text')
+    >>> from maillard import Features
+    >>> Features({"city": hashed(64)}).dimension  # with the intercept
+    65
     """
     return Hashed(buckets, default=default, numbers=numbers)
 

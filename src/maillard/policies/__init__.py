@@ -15,19 +15,31 @@ from typing import TYPE_CHECKING, Any
 
 from maillard import specs
 from maillard.errors import InvalidValue, MaillardError, UnknownName
-from maillard.policies.base.guarantees import Guarantees
-from maillard.policies.base.indexed_policy import Indexed
-from maillard.policies.base.linear_policy import LinearIndexed, LinearNoise, LinearPolicy, LinearSampled
-from maillard.policies.base.parameters import choice, flag, real, whole
-from maillard.policies.base.perturbed_policy import Perturbed
-from maillard.policies.base.policy import ALIASES, Distribution, Policy, policy_class, resolve_alias
-from maillard.policies.base.sampled_policy import Sampled
-from maillard.policies.floors import WithFloor
-from maillard.policies.segmented_policy import SegmentedPolicy
-from maillard.policies.targets import FixedArm, FixedDistribution
+from maillard.policies.base.guarantees import Guarantees as Guarantees
+from maillard.policies.base.indexed_policy import Indexed as Indexed
+from maillard.policies.base.linear_policy import LinearIndexed as LinearIndexed
+from maillard.policies.base.linear_policy import LinearNoise as LinearNoise
+from maillard.policies.base.linear_policy import LinearPolicy as LinearPolicy
+from maillard.policies.base.linear_policy import LinearSampled as LinearSampled
+from maillard.policies.base.parameters import choice as choice
+from maillard.policies.base.parameters import flag as flag
+from maillard.policies.base.parameters import real as real
+from maillard.policies.base.parameters import whole as whole
+from maillard.policies.base.perturbed_policy import Perturbed as Perturbed
+from maillard.policies.base.policy import ALIASES, resolve_alias
+from maillard.policies.base.policy import Distribution as Distribution
+from maillard.policies.base.policy import Policy as Policy
+from maillard.policies.base.policy import policy_class as policy_class
+from maillard.policies.base.sampled_policy import Sampled as Sampled
+from maillard.policies.floors import WithFloor as WithFloor
+from maillard.policies.segmented_policy import SegmentedPolicy as SegmentedPolicy
+from maillard.policies.targets import FixedArm as FixedArm
+from maillard.policies.targets import FixedDistribution as FixedDistribution
 
 if TYPE_CHECKING:
-    from maillard.policies.exports import *  # noqa: F403  # the classes that the loop below finds
+    # The classes that the loop below finds. Type checkers cannot see them in `__all__`, so it is hidden from
+    # them, and `as` marks the other names as exported.
+    from maillard.policies.exports import *  # noqa: F403
 
 
 for _module in pkgutil.iter_modules(__path__):  # noqa: F405  # defined by Python
@@ -36,41 +48,50 @@ for _module in pkgutil.iter_modules(__path__):  # noqa: F405  # defined by Pytho
 _BUILT_IN = {cls.__name__: cls for cls in Policy.registry.values()}
 globals().update(_BUILT_IN)
 
-__all__ = [  # noqa: PLE0604  # the policy classes are discovered, not listed
-    "Distribution",
-    "Guarantees",
-    "Indexed",
-    "LinearIndexed",
-    "LinearNoise",
-    "LinearPolicy",
-    "LinearSampled",
-    "Perturbed",
-    "Policy",
-    "Sampled",
-    "WithFloor",
-    "choice",
-    "flag",
-    "policy_class",
-    "names",
-    "policy",
-    "real",
-    "uses_context",
-    "whole",
-    *sorted(_BUILT_IN),
-]
+if not TYPE_CHECKING:
+    __all__ = [  # noqa: PLE0604  # the policy classes are discovered, not listed
+        "Distribution",
+        "Guarantees",
+        "Indexed",
+        "LinearIndexed",
+        "LinearNoise",
+        "LinearPolicy",
+        "LinearSampled",
+        "Perturbed",
+        "Policy",
+        "Sampled",
+        "WithFloor",
+        "choice",
+        "flag",
+        "policy_class",
+        "names",
+        "policy",
+        "real",
+        "uses_context",
+        "whole",
+        *sorted(_BUILT_IN),
+    ]
+
+    def __dir__() -> list[str]:
+        return sorted(__all__)
+
 
 # Keywords that callers pass for every policy; a policy without such a parameter ignores them.
 _CONTEXT = ("sigma2", "reward_range", "horizon")
 
 
 def names() -> list[str]:
-    """Return the names of all policies, including user-defined ones, but not targets such as `arm`."""
+    """Return the names of all policies, including user-defined ones, but not targets such as `arm`.
+
+    >>> names()[:3], "lin-ms" in names()
+    (['adaucb', 'aoucb', 'apt'], True)
+    """
     targets = (FixedArm, FixedDistribution)
     return sorted(name for name, cls in Policy.registry.items() if not issubclass(cls, targets))
 
 
 def uses_context(given: str | Policy) -> bool:
-    """Return whether a policy, or that of a spec, depends on features or segments.
+    """Return whether the `given` policy, or that of a spec, depends on features or segments.
 
     >>> uses_context("lin-ms:ridge=2"), uses_context("ms+")
     (True, False)
@@ -83,7 +104,7 @@ def uses_context(given: str | Policy) -> bool:
 
 
 def policy(spec: str | Policy, **parameters: Any) -> Policy:
-    """Create a policy from a spec string; keywords set parameters that the spec does not contain.
+    """Create a policy from a `spec` string; keywords set parameters that it does not contain.
 
     Policies that do not use `sigma2`, `reward_range` or `horizon` ignore these keywords. `floor=` adds a
     floor to any policy, and `floor_decay=` makes the floor decay. There are aliases: `thompson` is

@@ -56,6 +56,8 @@ from maillard.policies.perturbed_history_exploration import (
 )
 from maillard.policies.segmented_policy import SegmentedPolicy as SegmentedPolicy
 from maillard.policies.sub_gaussian_thompson import SubGaussianThompson as SubGaussianThompson
+from maillard.policies.targets import FixedArm as FixedArm
+from maillard.policies.targets import FixedDistribution as FixedDistribution
 from maillard.policies.ucb1 import UCB1 as UCB1
 from maillard.policies.ucb_plus import UCBPlus as UCBPlus
 from maillard.policies.uniform import Uniform as Uniform

@@ -98,7 +98,12 @@ class WithFloor(Policy, kw_only=False):
         return WithFloor(self.policy.bind(arms), self.epsilon, decay=self.decay)
 
     def floor_probabilities(self, arms: int) -> Floats:
-        """Return the constant probability of each arm in round 1; without a decay, in every round."""
+        """Return the constant probability of each arm in round 1; without a decay, in every round.
+
+        >>> from maillard import UCB1
+        >>> WithFloor(UCB1(sigma2=0.25), 0.2).floor_probabilities(arms=4)
+        array([0.05, 0.05, 0.05, 0.05])
+        """
         if isinstance(self.epsilon, float):
             return np.full(arms, self.epsilon / arms)
         if len(self.epsilon) != arms:

@@ -15,6 +15,12 @@ class LinearRandomizedUCB(LinearNoise):
     """Chooses the arm with the largest upper confidence bound, of a random width that all arms share.
 
     An arm that no width makes the largest has probability 0, so a log of this policy needs a floor.
+
+    >>> from maillard import LinearTally
+    >>> tally = LinearTally.empty(features=1, arms=2)
+    >>> tally.add([1], 1.0, arm=1)
+    >>> LinearRandomizedUCB(reward_range=(0, 1)).probabilities(tally, [1]).round(3)
+    array([0.088, 0.912])
     """
 
     name: ClassVar[str] = "lin-rand-ucb"

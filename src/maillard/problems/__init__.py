@@ -60,13 +60,18 @@ __all__ = [
     "problem",
 ]
 
-# The ten problems of the paper's Table 2.
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 PAPER = tuple(
     f"{noise}-{gaps}:arms={arms}"
     for noise in ("gaussian", "bernoulli")
     for gaps, counts in (("equal", (2, 10, 100)), ("linear", (10, 100)))
     for arms in counts
 )
+"The specs of the ten problems of the paper's Table 2."
 
 
 def _equal(best: float, others: float, arms: Any) -> list[float]:
@@ -100,14 +105,25 @@ _CONTEXTUAL: dict[str, tuple[Callable[..., Linear], set[str]]] = {
 
 
 def names() -> list[str]:
-    """Return the names of all problems that have a spec."""
+    """Return the names of all problems that have a spec.
+
+    >>> names()[:3]
+    ['bernoulli', 'bernoulli-dynamic', 'bernoulli-equal']
+    """
     return sorted([*_FAMILIES, *_CLASSES, *_CONTEXTUAL, Segmented.name])
 
 
 def problem(given: str | Problem) -> Problem:
-    """Return a problem from itself or from its spec.
+    """Return the `given` problem, or that of a spec.
 
     `gaussian-equal:arms=10,variance=1`, `bernoulli:0.1,0.05`.
+
+    >>> problem("gaussian-equal:arms=10,variance=1").arms
+    10
+    >>> [problem(each).arms for each in PAPER]
+    [2, 10, 100, 10, 100, 2, 10, 100, 10, 100]
+    >>> problem("bernoulli:0.1,0.05").true_means
+    array([0.1 , 0.05])
     """
     if isinstance(given, Problem):
         return given

@@ -24,6 +24,13 @@ class ContextBlock(NamedTuple):
     """The contexts and reward distributions of consecutive rounds.
 
     Tables are separate from the numbers of their rows in each round, so that rounds can share rows.
+
+    >>> import numpy as np
+    >>> from maillard.problems import problem
+    >>> found = problem("linear:arms=3,dim=4")
+    >>> (block,) = found.contexts(np.random.default_rng(1), horizon=10)
+    >>> block.rows[block.row].shape, block.means[block.mean].shape
+    ((10, 4), (10, 3))
     """
 
     rows: Floats
@@ -49,6 +56,14 @@ class ContextualProblem(Problem):
 
     A subclass defines `contexts` and the fields or properties `arms`, `dim` and `model`. With a disjoint
     model a context has one feature row; with a shared model it has one for each arm.
+
+    >>> import numpy as np
+    >>> from maillard.problems import problem
+    >>> found = problem("linear:arms=3,dim=4")
+    >>> found.arms, found.dim, found.model
+    (3, 4, 'disjoint')
+    >>> sum(len(block.row) for block in found.contexts(np.random.default_rng(1), horizon=100))
+    100
     """
 
     contextual: ClassVar[bool] = True

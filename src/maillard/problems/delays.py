@@ -13,7 +13,14 @@ from maillard.problems import codes
 
 @dataclass(frozen=True)
 class Delay:
-    """A rule for when rewards are observed, with one parameter."""
+    """A rule for when rewards are observed, with one parameter.
+
+    >>> from maillard.problems import Bernoulli
+    >>> Bernoulli([0.1, 0.05], delay="geometric:20").delay
+    Geometric(rounds=20.0)
+    >>> Bernoulli([0.1, 0.05], delay=Fixed(20)).is_delayed
+    True
+    """
 
     rounds: float
     name: ClassVar[str]
@@ -41,19 +48,34 @@ class Delay:
 
 
 class Fixed(Delay):
-    """The reward of round t is observed at the end of round t + rounds."""
+    """The reward of round t is observed at the end of round t + rounds.
+
+    >>> from maillard.problems import Bernoulli
+    >>> str(Bernoulli([0.1, 0.05], delay=Fixed(20)))
+    "bernoulli:0.1,0.05,delay='fixed:20'"
+    """
 
     name, code, least = "fixed", codes.FIXED, 0
 
 
 class Batched(Delay):
-    """All waiting rewards are observed together, at the end of every `rounds`-th round."""
+    """All waiting rewards are observed together, at the end of every `rounds`-th round.
+
+    >>> from maillard.problems import Bernoulli
+    >>> str(Bernoulli([0.1, 0.05], delay=Batched(100)))
+    "bernoulli:0.1,0.05,delay='batched:100'"
+    """
 
     name, code = "batched", codes.BATCHED
 
 
 class Geometric(Delay):
-    """A reward is observed after a geometric number of rounds with mean `rounds`."""
+    """A reward is observed after a geometric number of rounds with mean `rounds`.
+
+    >>> from maillard.problems import Bernoulli
+    >>> str(Bernoulli([0.1, 0.05], delay=Geometric(20)))
+    "bernoulli:0.1,0.05,delay='geometric:20'"
+    """
 
     name, code, least, whole = "geometric", codes.GEOMETRIC, 0, False
 

@@ -23,6 +23,11 @@ class RewardDistribution(NamedTuple):
     """The reward distributions of all arms as engines read them.
 
     A code, two numbers per arm, and the values of a finite support and where their probabilities end.
+
+    >>> from maillard.problems import Gaussian
+    >>> found = Gaussian([1, 0.5], variance=0.25).reward_distribution()
+    >>> found.first, found.second  # means and standard deviations
+    (array([1. , 0.5]), array([0.5, 0.5]))
     """
 
     code: int
@@ -42,6 +47,13 @@ class Problem:
     `delay` determines when rewards are observed. With a `threshold`, the problem is to find which arms' means
     reach it: the result is then the 0/1 loss of the answer instead of regret, ignoring arms within `epsilon`
     of the threshold.
+
+    >>> from maillard.problems import Bernoulli
+    >>> found = Bernoulli([0.1, 0.05, 0.05])
+    >>> found.arms, found.gaps, found.sigma2, found.spec().values
+    (3, array([0.  , 0.05, 0.05]), 0.25, (0.1, 0.05, 0.05))
+    >>> found.reward_distribution().first
+    array([0.1 , 0.05, 0.05])
     """
 
     delay: Delay | None = dataclasses.field(default=None, kw_only=True)

@@ -69,7 +69,12 @@ class Bernoulli(Problem):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Poisson(Problem):
-    """Rewards are Poisson counts."""
+    """Rewards are Poisson counts.
+
+    >>> found = Poisson([2, 1.5])
+    >>> found.gaps, found.support
+    (array([0. , 0.5]), (0.0, inf))
+    """
 
     means: tuple[float, ...]
     name: ClassVar[str] = "poisson"
@@ -80,7 +85,12 @@ class Poisson(Problem):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Exponential(Problem):
-    """Rewards are exponential with these means."""
+    """Rewards are exponential with these means.
+
+    >>> from maillard.problems import problem
+    >>> problem("exponential:1,0.5") == Exponential([1, 0.5])
+    True
+    """
 
     means: tuple[float, ...]
     name: ClassVar[str] = "exponential"
@@ -92,7 +102,11 @@ class Exponential(Problem):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class UniformNoise(Problem):
-    """Rewards are uniform on [mean - width, mean + width]."""
+    """Rewards are uniform on [mean - width, mean + width].
+
+    >>> UniformNoise([1, 0.5], width=0.25).support
+    (0.25, 1.25)
+    """
 
     means: tuple[float, ...]
     width: float = 0.5
@@ -225,6 +239,9 @@ class DynamicBernoulli(Problem):
 
     Means are sampled from Beta(a, b), anew in each trial. Regret is measured against the best arm of each
     round.
+
+    >>> DynamicBernoulli(arms=3, rate=0.01).churn
+    (0.01, 4.0, 4.0)
     """
 
     arms: int = 10  # a field here; the number of means in other problems

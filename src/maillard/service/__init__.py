@@ -3,3 +3,7 @@
 from maillard.service.background import running
 
 __all__ = ["running"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -20,11 +20,13 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 
 from maillard.service.access_log import RequestLine
+from maillard.service.api_docs import docs_page
 from maillard.service.api_keys import Key
 from maillard.service.authorization import Scope, authorize, charge_batch, limit_unauthorized
 from maillard.service.handlers.request_context import RequestContext
 from maillard.service.http_protocol import send_at_once
 from maillard.service.http_responses import HttpError, HttpResponse, decode_error, error_response, http_error
+from maillard.service.openapi import openapi_document
 from maillard.service.operations import (
     OPERATIONS,
     PERSONALIZER_OPERATIONS,
@@ -54,7 +56,7 @@ _HEADER_LINES = (
 _DASHBOARD_HEADERS = {
     "cache-control": "no-cache",
     "content-security-policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
         "require-trusted-types-for 'script'; trusted-types 'none'"
     ),
@@ -117,12 +119,13 @@ def application(start: Callable[[], Awaitable[Service]], *, personalizer: bool =
 
 
 def all_routes(*, personalizer: bool = False) -> list[Route]:
-    """The routes of all operations and of the files of the dashboard."""
+    """The routes of all operations, of the page that describes them, and of the files of the dashboard."""
     operations = OPERATIONS
     if personalizer:
         operations += PERSONALIZER_OPERATIONS + UNSUPPORTED_OPERATIONS
     found = [Route(each.path, _Endpoint(each), methods=[each.method]) for each in operations]
-    return [*found, *_dashboard_routes()]
+    docs = _static(docs_page(openapi_document(personalizer=personalizer)), ".html")
+    return [*found, Route("/docs", docs, methods=["GET"]), *_dashboard_routes()]
 
 
 Found = tuple[ASGI, dict[str, str]]
@@ -374,8 +377,12 @@ def _log_error(service: Service, request_id: str, error: Exception, status: int)
 def _dashboard_routes() -> Iterable[Route]:
     """A route for each file of the dashboard. index.html is at /."""
     for file in files("maillard.service").joinpath("dashboard").iterdir():
-        media_type = _MEDIA_TYPES.get("." + file.name.rpartition(".")[2])
-        if media_type is not None:
+        ending = "." + file.name.rpartition(".")[2]
+        if ending in _MEDIA_TYPES:
             path = "/" if file.name == "index.html" else f"/{file.name}"
-            page = Response(file.read_bytes(), 200, _DASHBOARD_HEADERS, f"{media_type}; charset=utf-8")
-            yield Route(path, page, methods=["GET"])
+            yield Route(path, _static(file.read_bytes(), ending), methods=["GET"])
+
+
+def _static(content: bytes, ending: str) -> Response:
+    """The response for a file with this ending of its name."""
+    return Response(content, 200, _DASHBOARD_HEADERS, f"{_MEDIA_TYPES[ending]}; charset=utf-8")

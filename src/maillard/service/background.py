@@ -28,11 +28,20 @@ def running(
     no_keys: bool = False,
     personalizer: str | None = None,
 ) -> Iterator[str]:
-    """Run a service on this machine, by default on a free port, until the block ends. Yields its URL.
+    """Run a service on this machine until the block ends. Yields its URL.
+
+    `database` is a path (SQLite) or a postgresql:// URL, and `port` the port, by default a free one.
+    `log_level` is "debug", "info", "warning" or "error".
 
     Callers need an API key of the database (`maillard keys create`). With `no_keys`, for tests and
     development, every program on this machine may do everything; the database must have no keys then.
     With `personalizer`, this experiment answers the calls of Azure Personalizer's API.
+
+    >>> from maillard import Client
+    >>> with running("decisions.db", no_keys=True) as url, Client(url, experiment="home") as client:
+    ...     configuration = client.create("home", ["red", "blue"], "ms:sigma2=0.25")
+    ...     print(client.choose(unit="user-17").probabilities)
+    {'red': 0.5, 'blue': 0.5}
     """
     options = {
         "database": str(database), "port": port, "log_level": log_level, "no_keys": no_keys,

@@ -256,12 +256,16 @@ class Monitor:
                 "audit": _audit(statistics.audit, named, total),
             }
 
-    def traffic(self, keys: Iterable[str]) -> dict[str, tuple[int, list[int]]]:
-        """The decisions of experiments: all of them, and those of each of the last 24 hours."""
+    def traffic(self, keys: Iterable[str]) -> tuple[dict[str, tuple[int, list[int]]], bool]:
+        """The decisions of experiments, all of them and those of each of the last 24 hours.
+
+        Also whether these are complete: it says so about the counts that it returns, not about later ones.
+        """
         unknown = ExperimentStatistics(since="")
         with self._lock:
             found = {key: self._experiments.get(key, unknown) for key in keys}
-            return {key: (each.decisions.total(), each.traffic()) for key, each in found.items()}
+            counts = {key: (each.decisions.total(), each.traffic()) for key, each in found.items()}
+            return counts, self.complete
 
     def calibration(self) -> list[tuple[str, str, float]]:
         """Triples of experiment, arm and z score of the audit, for arms with enough data."""

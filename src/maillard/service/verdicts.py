@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 import re
+import string
 from collections.abc import Sequence
 
 import numpy as np
@@ -131,21 +132,29 @@ def judge(
     `refusal` says why the intervals must not be used.
     """
     verdict = wire.Verdict(
-        text="", leader=None, best=False, confidence=CONFIDENCE,
+        text="", parts=[], leader=None, best=False, confidence=CONFIDENCE,
         explanation=refusal or _MEANING.format(confidence=CONFIDENCE),
     )  # fmt: skip
     active = [each for each in arms if each.active]
-    verdict.text = _text(verdict, active, status, refused=refusal is not None, by_context=by_context)
+    template = _template(verdict, active, status, refused=refusal is not None, by_context=by_context)
+    for text, place, _, _ in string.Formatter().parse(template):
+        if text:
+            verdict.parts.append(wire.VerdictPart(text))
+        if place is not None:
+            arm = active[int(place)].arm
+            verdict.parts.append(wire.VerdictPart(_named(arm), arm))
+    verdict.text = "".join(part.text for part in verdict.parts)
     return verdict
 
 
-def _text(
+def _template(
     verdict: wire.Verdict, arms: list[wire.ArmState], status: wire.Status, *, refused: bool, by_context: bool
 ) -> str:
+    """The sentence, with `{place}` for the name of the arm at a place of `arms`."""
     if by_context:
         return _CONTEXTS if arms else _ACTIONS
     if len(arms) < 2:
-        only = f"{_named(arms[0].arm)} is the only arm" if arms else "No arm is active"
+        only = f"{_arm(0)} is the only arm" if arms else "No arm is active"
         return f"{only}, so there is nothing to compare."
     rewards, pending = sum(each.final for each in arms), sum(each.pending for each in arms)
     if not rewards:
@@ -160,15 +169,13 @@ def _text(
     first = leader(counts, means, lower, bool(out.any()))
     verdict.leader = None if first is None else arms[first].arm
     if refused:
-        found = (
-            "No arm leads yet" if first is None else f"{_named(arms[first].arm)} has the highest mean so far"
-        )
+        found = "No arm leads yet" if first is None else f"{_arm(first)} has the highest mean so far"
         return (
             f"{found}, but there is no verdict, because some or all arms have no valid confidence interval."
         )
     if first is None and not out.any() and counts.max() < _MIN_REWARDS:
         return f"No verdict yet: not enough data ({_counted(rewards, 'reward')} for {len(arms):,} arms)."
-    undecided: list[tuple[wire.ArmState, str]] = []
+    undecided: list[tuple[int, int | None, str]] = []
     for index, each in enumerate(arms):
         if index == first:
             each.standing = "leads"
@@ -182,39 +189,38 @@ def _text(
                 reason = _TOO_FEW if counts.min() < _MIN_REWARDS else _TOO_CLOSE
             else:
                 each.more_decisions, reason = _more_decisions(arms[first], each)
-            undecided.append((each, reason))
+            undecided.append((index, each.more_decisions, reason))
     verdict.best = first is not None and not undecided
-    excluded = [each.arm for each in arms if each.standing == "ruled out"]
-    text = _sentence(verdict, excluded, undecided)
+    text = _sentence(first, np.flatnonzero(out).tolist(), undecided)
     return text if status == "running" else f"{text} The experiment is {status}."
 
 
-def _sentence(verdict: wire.Verdict, excluded: list[str], undecided: list[tuple[wire.ArmState, str]]) -> str:
-    if verdict.best and verdict.leader is not None:
+def _sentence(first: int | None, excluded: list[int], undecided: list[tuple[int, int | None, str]]) -> str:
+    """The sentence about a leader, the arms that are ruled out, and undecided ones with reasons."""
+    if first is not None and not undecided:
         others = _group(excluded) if len(excluded) <= _MAX_NAMED else f"all {len(excluded):,} other arms"
-        return f"{_named(verdict.leader)} is best: {others} {_are(excluded)} ruled out."
-    parts = ["No arm leads yet" if verdict.leader is None else f"{_named(verdict.leader)} leads"]
+        return f"{_arm(first)} is best: {others} {_are(excluded)} ruled out."
+    parts = ["No arm leads yet" if first is None else f"{_arm(first)} leads"]
     if excluded:
         parts.append(f"{_group(excluded)} {_are(excluded)} ruled out")
-    for names, remark in _remarks(undecided):
-        parts.append(f"{_group(names)} {_are(names)} undecided" + (f", {remark}" if remark else ""))
+    for places, remark in _remarks(undecided):
+        parts.append(f"{_group(places)} {_are(places)} undecided" + (f", {remark}" if remark else ""))
     return "; ".join(parts) + "."
 
 
-def _remarks(undecided: list[tuple[wire.ArmState, str]]) -> list[tuple[list[str], str]]:
+def _remarks(undecided: list[tuple[int, int | None, str]]) -> list[tuple[list[int], str]]:
     """Groups of undecided arms with the same remark; one group if they are many."""
     if len(undecided) > _MAX_NAMED:
-        numbers = [each.more_decisions for each, _ in undecided if each.more_decisions is not None]
-        reasons = {reason for each, reason in undecided if each.more_decisions is None}
+        numbers = [more for _, more, _ in undecided if more is not None]
+        reasons = {reason for _, more, reason in undecided if more is None}
         remark = reasons.pop() if len(reasons) == 1 and not numbers else _NO_REMARK
         if numbers:
             remark = ("at least " if reasons else "") + _decisions_needed(max(numbers))
-        return [([each.arm for each, _ in undecided], remark)]
-    groups: dict[str, list[str]] = {}
-    for each, reason in undecided:
-        remark = reason if each.more_decisions is None else _decisions_needed(each.more_decisions)
-        groups.setdefault(remark, []).append(each.arm)
-    return [(names, remark) for remark, names in groups.items()]
+        return [([place for place, _, _ in undecided], remark)]
+    groups: dict[str, list[int]] = {}
+    for place, more, reason in undecided:
+        groups.setdefault(reason if more is None else _decisions_needed(more), []).append(place)
+    return [(places, remark) for remark, places in groups.items()]
 
 
 def _more_decisions(first: wire.ArmState, other: wire.ArmState) -> tuple[int | None, str]:
@@ -267,16 +273,20 @@ def _decisions_needed(number: int) -> str:
     return f"about {number:,} more decisions needed"
 
 
-def _group(names: list[str]) -> str:
-    """Names in words, or their number.
+def _group(places: list[int]) -> str:
+    """Arms in words, or their number.
 
-    >>> _group(["red", "blue", "a b; c"]), _group(["1", "2", "3", "4"])
-    ('red, blue and “a b; c”', '4 arms')
+    >>> _group([0, 2, 3]), _group([1, 2, 3, 4])
+    ('{0}, {2} and {3}', '4 arms')
     """
-    if len(names) > _MAX_NAMED:
-        return f"{len(names):,} arms"
-    *others, last = map(_named, names)
+    if len(places) > _MAX_NAMED:
+        return f"{len(places):,} arms"
+    *others, last = map(_arm, places)
     return f"{', '.join(others)} and {last}" if others else last
+
+
+def _arm(place: int) -> str:
+    return f"{{{place}}}"
 
 
 def _named(name: str) -> str:
@@ -285,8 +295,8 @@ def _named(name: str) -> str:
     return short if _PLAIN_NAME.fullmatch(short) else f"“{short}”"
 
 
-def _are(names: list[str]) -> str:
-    return "is" if len(names) == 1 else "are"
+def _are(places: list[int]) -> str:
+    return "is" if len(places) == 1 else "are"
 
 
 def _counted(number: int, one: str, many: str = "") -> str:

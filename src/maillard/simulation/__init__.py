@@ -9,3 +9,7 @@ from maillard.simulation.simulated_logs import Log, simulate_log
 from maillard.simulation.summary import Summary
 
 __all__ = ["Interrupted", "Log", "Result", "SlowFormula", "Summary", "simulate", "simulate_log"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -50,7 +50,14 @@ NUMBERS, PLACES, TABLE = types.Array(_F8, 1, "C"), types.Array(types.int64, 1, "
 
 
 class SlowFormula(UserWarning):
-    """Warns that numba could not compile a formula, which therefore runs as Python."""
+    """Warns that numba could not compile a formula, which therefore runs as Python.
+
+    >>> import warnings
+    >>> from maillard import simulate
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", SlowFormula)  # a slow formula stops the program
+    ...     result = simulate("ms", "bernoulli:0.5,0.4", horizon=100, trials=10)
+    """
 
 
 def call(address: int, parameters: int, a: float, b: float, c: float, d: float, e: float) -> float:

@@ -85,11 +85,15 @@ class UserSampler:
 
         def sample(_: int, arm: float, *_rest: float) -> float:
             try:
-                reward = float(problem.sampler(self.rng, int(arm)))
+                given = problem.sampler(self.rng, int(arm))
+                try:
+                    reward = float(given)
+                except (TypeError, ValueError):
+                    reward = math.nan
                 if not low <= reward <= high or not math.isfinite(reward):
                     allowed = f"a finite number from {low:g} to {high:g}"
                     raise InvalidValue(  # noqa: TRY301  # handled like an error of the sampler itself
-                        f"sampler's reward for arm {int(arm)}", reward, allowed
+                        f"sampler's reward for arm {int(arm)}", given, allowed
                     )
             # Compiled code cannot pass it on: raised afterwards.
             except BaseException as error:  # noqa: BLE001

@@ -203,7 +203,22 @@ class Outcome:
 
 @dataclass(frozen=True, eq=False)
 class Result(Outcome):
-    """Regret (or loss, for a threshold problem) and pulls of every trial of every policy."""
+    """Regret (or loss, for a threshold problem) and pulls of every trial of every policy.
+
+    >>> from maillard import simulate
+    >>> result = simulate(["ms", "uniform"], "bernoulli:0.5,0.4", horizon=100, trials=10, seed=1)
+    >>> result.values.shape, result.pulls.shape
+    ((2, 10, 41), (2, 10, 2))
+    >>> [row["policy"] for row in result.summary()], result.mean_regret[:, -1].round(2)
+    (['ms', 'uniform'], array([4.35, 5.04]))
+    >>> result.quantile([0.05, 0.95])[:, :, -1].round(1), result.tail(above=4)
+    (array([[2.3, 4.4],
+           [5.8, 5.6]]), array([ 6, 10]))
+    >>> result.plot().savefig("regret.png")
+    >>> result.save("result.npz")
+    >>> Result.load("result.npz").trials
+    10
+    """
 
     policies: tuple[str, ...]
     measure: str  # "regret" or "loss"

@@ -27,7 +27,13 @@ if TYPE_CHECKING:
 
 
 class Interrupted(KeyboardInterrupt):
-    """Raised when Ctrl-C stops a simulation; the message says how many trials were done."""
+    """Raised when Ctrl-C stops a simulation; the message says how many trials were done.
+
+    >>> try:
+    ...     result = simulate("ms", "bernoulli:0.5,0.4", horizon=100, trials=10)
+    ... except Interrupted as interruption:  # Ctrl-C
+    ...     print(interruption)
+    """
 
 
 @overload
@@ -49,10 +55,24 @@ def simulate(
 
 
 @overload
-def simulate(*arguments: Any, keep: Literal["summary"], **options: Any) -> Summary: ...
+def simulate(
+    policies: str | Policy | Sequence[str | Policy],
+    problem: str | Problem,
+    horizon: int,
+    trials: int = 200,
+    seed: int = 0,
+    threads: int | None = None,
+    executor: Executor | None = None,
+    *,
+    checkpoints: ArrayLike | None = None,
+    engine: str | None = None,
+    device: str = "cpu",
+    keep: Literal["summary"],
+    progress: bool | None = None,
+) -> Summary: ...
 
 
-def simulate(  # type: ignore[misc]  # the second signature accepts any options
+def simulate(
     policies: str | Policy | Sequence[str | Policy],
     problem: str | Problem,
     horizon: int,
@@ -67,14 +87,15 @@ def simulate(  # type: ignore[misc]  # the second signature accepts any options
     keep: str = "trials",
     progress: bool | None = None,
 ) -> Result | Summary:
-    """Run every policy on the problem, `trials` times for `horizon` rounds, and return regret and pulls.
+    """Run all `policies` on the `problem`, `trials` times for `horizon` rounds; return regret and pulls.
 
-    A trial is determined by its plan, the seed and its number. It does not depend on the number of
+    A trial is determined by its plan, the `seed` and its number. It does not depend on the number of
     threads, on the other policies, or on the machine. Policies given by name get sigma2 from the problem, and
     the horizon if they need one.
 
     - `threads`: the number of threads; by default, all cores.
     - `executor`: a `concurrent.futures.Executor`, such as a process pool or Dask's `client.get_executor()`.
+      Then `threads` is the number of its workers: trials are divided into about four tasks per worker.
     - `checkpoints`: the rounds at which regret is recorded; by default, 64 rounds evenly spaced in log t.
     - `engine`: "direct" evaluates every arm in every round, "plain" calls `policy.choose`. By default, the
       fastest exact engine is used.

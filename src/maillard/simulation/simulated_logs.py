@@ -38,6 +38,11 @@ class Log:
 
     The first `forced` rounds pull every arm once, in order, as in the paper. Those choices have probability 1
     and carry no information about other policies.
+
+    >>> log = simulate_log("ms", "bernoulli:0.5,0.4", horizon=100, seed=1)
+    >>> log.arms.size, log.forced, round(float(log.rewards.mean()), 2)
+    (100, 2, 0.44)
+    >>> log.to_parquet("log.parquet")
     """
 
     arms: NDArray[np.int64]
@@ -63,15 +68,47 @@ class Log:
 
 @overload
 def simulate_log(
-    policy: str | Policy, problem: str | Problem, horizon: int, seed: int = 0, *, probabilities: str = "all"
+    policy: str | Policy,
+    problem: str | Problem,
+    horizon: int,
+    seed: int = 0,
+    *,
+    runs: None = None,
+    path: None = None,
+    probabilities: str = "all",
+    threads: int | None = None,
 ) -> Log: ...
 
 
 @overload
-def simulate_log(*arguments: Any, runs: int, **options: Any) -> list[Log]: ...
+def simulate_log(
+    policy: str | Policy,
+    problem: str | Problem,
+    horizon: int,
+    seed: int = 0,
+    *,
+    runs: int,
+    path: str | Path | None = None,
+    probabilities: str = "all",
+    threads: int | None = None,
+) -> list[Log]: ...
 
 
-def simulate_log(  # type: ignore[misc]  # the second signature accepts any options
+@overload
+def simulate_log(
+    policy: str | Policy,
+    problem: str | Problem,
+    horizon: int,
+    seed: int = 0,
+    *,
+    runs: int | None = None,
+    path: str | Path,
+    probabilities: str = "all",
+    threads: int | None = None,
+) -> list[Log]: ...
+
+
+def simulate_log(
     policy: str | Policy,
     problem: str | Problem,
     horizon: int,
@@ -82,12 +119,13 @@ def simulate_log(  # type: ignore[misc]  # the second signature accepts any opti
     probabilities: str = "all",
     threads: int | None = None,
 ) -> Log | list[Log]:
-    """Simulate one run as a log, or several as a list.
+    """Simulate one run of a `policy` on a `problem` as a log, or with `runs` several as a list.
 
     With a `path`, the logs are written to a Parquet file as they finish, and the returned list is empty.
-    `probabilities` is "all" to keep the log probabilities of every arm, or "chosen". Each arm is sampled from
-    exactly the logged distribution, which is `policy.log_probabilities` for the rewards observed so far and,
-    if the problem has contexts, for the context of the round.
+    `threads` is the number of threads for several runs; by default, all cores. `probabilities` is "all" to
+    keep the log probabilities of every arm, or "chosen". Each arm is sampled from exactly the logged
+    distribution, which is `policy.log_probabilities` for the rewards observed so far and, if the problem has
+    contexts, for the context of the round.
 
     >>> log = simulate_log("ms", "bernoulli:0.5,0.4", horizon=100, seed=1)
     >>> log.log_probabilities.shape, bool((log.log_probability <= 0).all())

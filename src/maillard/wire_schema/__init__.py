@@ -4,6 +4,7 @@ A struct that mirrors a Python class, such as `Decision` or `Reward`, has the na
 field names. The service derives its OpenAPI document from these structs.
 """
 
+from maillard.wire_schema.activity_responses import *  # noqa: F403
 from maillard.wire_schema.context_responses import *  # noqa: F403
 from maillard.wire_schema.evaluation_responses import *  # noqa: F403
 from maillard.wire_schema.personalizer import *  # noqa: F403  # the bodies of Personalizer's API

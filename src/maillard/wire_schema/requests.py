@@ -21,6 +21,7 @@ ExperimentName = Annotated[
     str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._~-]{0,127}$(?!\n)", max_length=128, examples=["home"])
 ]
 PolicySpec = Annotated[str, Meta(min_length=1, max_length=2_000, pattern=_NO_NUL, examples=["ms+:booster=8"])]
+Text = Annotated[str, Meta(min_length=1, max_length=512)]  # of keys of contexts and of estimators
 ArmNames = Annotated[list[Name], Meta(min_length=1, max_length=MAX_ITEMS)]
 Attributes = dict[str, str | int | float | bool | None]
 ArmAttributes = Annotated[dict[Name, Attributes], Meta(min_length=1, max_length=MAX_ITEMS)]
@@ -93,7 +94,7 @@ class NewExperiment(_Request):
     "Makes choices depend on the context, with a linear policy (by default lin-ms:floor=0.1)."
     model: Literal["disjoint", "shared"] | None = None
     "One linear model for each arm (disjoint, the default), or one for all arms."
-    segments: Annotated[list[Name], Meta(min_length=1, max_length=20)] | None = None
+    segments: Annotated[list[Text], Meta(min_length=1, max_length=20)] | None = None
     "Keys of the context: one tally for each combination of their values."
 
 
@@ -174,9 +175,9 @@ class EvaluationRequest(_Request):
     target: EvaluationTarget
     against: EvaluationTarget | None = None
     "Another target: the result is then the difference, over decisions in which both could have been chosen."
-    estimators: Annotated[list[Name], Meta(min_length=1, max_length=40)] | None = None
+    estimators: Annotated[list[Text], Meta(min_length=1, max_length=40)] | None = None
     confidence: Annotated[float, Meta(gt=0, lt=1)] = 0.95
     second_moment: Annotated[float, Meta(gt=0, le=1e200)] | None = None
     "A bound on the mean squared reward of every arm, for rewards with heavy tails such as revenue."
-    by: Annotated[list[Name], Meta(min_length=1, max_length=20)] | None = None
+    by: Annotated[list[Text], Meta(min_length=1, max_length=20)] | None = None
     "Keys of the context: the result then also has an estimate for each segment."

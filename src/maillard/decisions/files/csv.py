@@ -106,7 +106,8 @@ def _records(
             try:
                 values[name] = read(line[place]) if line[place] else None
             except MALFORMED:
-                allowed = f"a value of type {COLUMNS[name]}"
+                kind = COLUMNS[name]
+                allowed = _ALLOWED.get(kind, f"a value of type {kind}")
                 raise InvalidValue(f"{path}, row {count}: {name}", line[place], allowed) from None
         if context == (CONTEXT,):
             values[CONTEXT] = line[keys[0][0]] or None
@@ -154,6 +155,11 @@ def _read_structs(types: Mapping[str, str]) -> Callable[[str], list[dict[str, An
 
 
 _TRUTH = {"true": True, "false": False}
+_ALLOWED = {
+    "float": "a number",
+    "integer": "a whole number",
+    "time": "a time such as 2026-03-01 12:00:00 (UTC) or 2026-03-01T12:00:00+01:00",
+}
 _CONVERSIONS: dict[str, tuple[Callable[[Any], str], Callable[[str], Any]]] = {
     **dict.fromkeys(("string", "text", "encoded"), (str, str)),
     "version": (str, int),

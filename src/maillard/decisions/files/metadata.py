@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from maillard.decisions.decision import RewardEvent
@@ -151,13 +151,13 @@ def iso(time: int) -> str:
 
 
 def read_iso(value: object, field: str) -> int:
-    """Parse an ISO 8601 time."""
+    """Parse an ISO 8601 time; without a zone it is UTC."""
     try:
         moment = datetime.fromisoformat(value)  # type: ignore[arg-type]  # checked by failing
     except (TypeError, ValueError):
         allowed = "a time such as 2026-11-15T00:00:00.000000Z"
         raise InvalidValue(field, value, allowed) from None
-    return to_microseconds(field, moment)
+    return to_microseconds(field, moment if moment.tzinfo else moment.replace(tzinfo=UTC))
 
 
 # The values of these types differ in JSON. Values that are read are not checked.

@@ -105,7 +105,10 @@ def _open_foreign(table: Table, experiment: str | None) -> DecisionLog:
     """Open a foreign log. It needs `arm`, and `probability` or `log_probability`."""
     source, names = table.source, table.names
     if "arm" not in names or not {"probability", "log_probability"} & set(names):
-        allowed = "arm and probability; reward and the other columns of a log are optional"
+        allowed = (
+            "arm and probability; reward and the other columns of a log are optional. If they have other "
+            "names, pass them: columns={'probability': 'propensity'} or --columns probability=propensity"
+        )
         raise InvalidValue(f"{source}: columns", list(names), allowed)
     arms: Sequence[str] = ()
 
@@ -177,8 +180,11 @@ def rename_columns(names: Sequence[str], columns: Mapping[str, str] | None, sour
         allowed = "a mapping to the column names of the table, as in {'arm': 'item_id'}"
         raise InvalidValue("columns", columns, allowed) from None
     for name, theirs in ours.items():
-        if name not in COLUMNS and name != CONTEXT:
-            raise UnknownName("column", name, [*COLUMNS, CONTEXT])
+        if name not in COLUMNS:
+            if theirs in COLUMNS and name in names:
+                allowed = f"our name first: {theirs}={name}"
+                raise InvalidValue("columns", f"{name}={theirs}", allowed)
+            raise UnknownName("column", name, COLUMNS)
         if theirs not in names:
             allowed = f"a table with the column {theirs!r} for {name}"
             raise InvalidValue(f"{source}: columns", list(names), allowed)

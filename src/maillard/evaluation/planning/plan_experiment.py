@@ -41,7 +41,8 @@ def plan(
 ) -> ExplorationPlan:
     """Simulate regret and interval width for a grid of floors and boosters.
 
-    `problem` is a guess of the reward distributions of the arms. Each of `floors` is a constant ε: every arm
+    `problem` is a guess of the reward distributions of the arms, `horizon` the number of decisions, and
+    `policy` the policy to which floors are added. Each of `floors` is a constant ε: every arm
     has a probability of at least ε / K. Each of `decays` adds a floor of t^-decay / K. `boosters` defaults to
     1, 4 and 16 if the policy has a booster.
 
@@ -49,8 +50,10 @@ def plan(
     learn, as in `arm:1`, `dist:0.5,0.5` or `uniform`. The default is every arm except the best. With
     `against`, the intervals are for the difference from that target. Each simulated log is evaluated with the
     estimator that `evaluate` recommends for it; `active=True` does this as if the experiment were still
-    running. An `estimator`, such as `aipw-two-point`, is faster. `progress(done, total)` is called as runs
-    finish.
+    running. An `estimator`, such as `aipw-two-point`, is faster. `confidence` is that of the intervals.
+
+    Each policy of the grid has `runs` simulated logs, with random numbers from the `seed`. `threads` is the
+    number of threads, by default all cores. `progress(done, total)` is called as runs finish.
 
     >>> found = plan("bernoulli:0.5,0.3", 500, floors=(0.05, 0.4), decays=(), boosters=(4,), runs=20)
     >>> [row.floor for row in found.frontier]

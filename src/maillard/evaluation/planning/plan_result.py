@@ -48,6 +48,8 @@ class PlanOption:
     "The fraction of runs for which `evaluate` recommends no estimate."
     coverage: float
     "The fraction of intervals that contained the true value."
+    decided: float
+    "The fraction of runs whose interval excludes 0: with `against`, those that found a difference."
     effective_share: float
     "Mean effective sample size, (Σ|w|)² / Σw², as a fraction of the rows."
     low_coverage: bool
@@ -70,7 +72,16 @@ class PlanOption:
 
 @dataclass(frozen=True, repr=False)
 class ExplorationPlan:
-    """Regret and interval width for every floor and booster of the grid."""
+    """Regret and interval width for every floor and booster of the grid.
+
+    >>> from maillard import plan
+    >>> found = plan("bernoulli:0.5,0.3", 500, floors=(0.05, 0.4), decays=(), boosters=(4,), runs=20)
+    >>> [(row.floor, row.regret < 20, row.width < 0.3) for row in found.rows]
+    [(0.05, True, True), (0.4, False, True)]
+    >>> found.choose(width=0.2).policy, found.to_dict()["runs"]
+    ('ms+:floor=0.05,sigma2=0.25', 20)
+    >>> found.plot().savefig("plan.png")
+    """
 
     problem: str
     horizon: int
@@ -157,7 +168,8 @@ class ExplorationPlan:
 
         The columns are the fields of the options: `policy`, `floor`, `decay`, `booster`, `exploration`,
         `regret` and `width` (means over the runs) with their standard errors `regret_error` and
-        `width_error`, `estimator`, `unanswered`, `coverage`, `effective_share`, `low_coverage` and `valid`.
+        `width_error`, `estimator`, `unanswered`, `coverage`, `decided`, `effective_share`, `low_coverage` and
+        `valid`.
         `frontier` tells whether no other policy has both less regret and a narrower interval.
 
         >>> from maillard import plan

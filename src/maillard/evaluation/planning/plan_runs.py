@@ -150,6 +150,7 @@ def summarise_runs(plan: SimulationPlan, runs: Sequence[Run], truth: Floats, con
     with np.errstate(invalid="ignore"):
         covered = ((lower <= truth) & (truth <= upper)).sum(axis=0) / answers
     unanswered = 1.0 - np.isfinite(lower).mean(axis=0)
+    decided = ((lower > 0) | (upper < 0)).mean(axis=0)  # not without an interval
     mean = np.where(unanswered > _MAX_UNANSWERED, np.inf, np.nansum(widths, axis=0) / answers)
     widest, coverage, root = int(mean.argmax()), float(covered.min()), math.sqrt(len(runs))
     names = Counter(name for run in runs for name in run.names if name)
@@ -171,6 +172,7 @@ def summarise_runs(plan: SimulationPlan, runs: Sequence[Run], truth: Floats, con
         estimator=max(names, key=lambda name: names[name], default=""),
         unanswered=float(unanswered.max()),
         coverage=coverage,
+        decided=float(decided.min()),
         effective_share=float(effective.mean(axis=0).min()),
         low_coverage=coverage < confidence - _COVERAGE_TOLERANCE,
         valid=coverage >= confidence - _COVERAGE_TOLERANCE - 2 * deviation,

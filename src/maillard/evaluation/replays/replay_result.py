@@ -23,7 +23,15 @@ _PRINTED_ROUNDS = 6
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Replay:
-    """The learning curve of another policy on a log: the mean reward of its first n rounds, by n."""
+    """The learning curve of another policy on a log: the mean reward of its first n rounds, by n.
+
+    >>> from maillard import replay, simulate_log
+    >>> log = simulate_log("ms+:floor=0.2", "bernoulli:0.5,0.3", horizon=4000, seed=1)
+    >>> found = replay(log, "kl-ms", replays=10)
+    >>> found.method, int(found.rounds[-1]), found.to_dict()["policy"]
+    ('rejection', 29, 'kl-ms')
+    >>> found.plot().savefig("replay.png")
+    """
 
     policy: str
     method: str

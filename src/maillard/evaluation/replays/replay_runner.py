@@ -50,18 +50,22 @@ def replay(
     """Estimate the learning curve that another learning policy would have had on this log.
 
     `log` is anything that `read_log` opens, a simulated log, or a list of these from independent experiments
-    with the same arms.
+    with the same arms. `policy` is the other policy, or its spec.
 
-    There are three methods. "matching" needs uniform logging. "rejection" needs a constant `floor` that was
-    fixed before logging: the ε of a policy's floor=, which gives every arm a probability of at least ε / K.
-    If the log was made by a policy with a floor, the floor is known. "queues" needs neither. It gives exact
-    results up to the number of rewards that was `guaranteed` to each arm by design, and bounds from the
+    There are three values of `method`. "matching" needs uniform logging. "rejection" needs a constant `floor`
+    that was fixed before logging: the ε of a policy's floor=, which gives every arm a probability of at least
+    ε / K. If the log was made by a policy with a floor, the floor is known. "queues" needs neither. It gives
+    exact results up to the number of rewards that was `guaranteed` to each arm by design, and bounds from the
     reward range after that. The default is the first of matching, rejection and queues that applies.
 
     `horizon` is the number of rounds of the curve. By default the log is split into eight parts whose
     variation gives the interval, and the horizon is what each part supports. If that is too short, it is what
     the whole log supports. `replays` is the number of passes over the same rows, each with its own random
-    numbers. `arms` restricts the arms that the policy may choose.
+    numbers, derived from the `seed`. `arms` restricts the arms that the policy may choose.
+
+    `reward_range` is the lowest and the highest possible reward, if the log does not state them. `confidence`
+    is that of the interval. `checkpoints` are the rounds of the curve, and `threads` the number of threads,
+    both as for `simulate`. `engine` is "direct" or "plain", as for `simulate`, to check that both agree.
 
     >>> from maillard import simulate_log
     >>> log = simulate_log("ms+:floor=0.2", "bernoulli:0.5,0.3", horizon=20_000, seed=1)

@@ -12,6 +12,11 @@ class Guarantees:
     """Proved properties of a policy's regret, for sub-Gaussian rewards unless `note` says otherwise.
 
     None means that the literature reports no result.
+
+    >>> from maillard import MaillardSampling
+    >>> found = MaillardSampling.guarantees
+    >>> found.asymptotically_optimal, found.minimax_ratio
+    (True, '√(log T)')
     """
 
     sub_ucb: bool | None = None

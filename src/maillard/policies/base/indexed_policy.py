@@ -19,6 +19,15 @@ class Indexed(Policy):
     Declare `monotone = True` if the index of every arm moves in the same direction as t grows (all rise or
     all fall), and never rises with the best mean. Simulation then evaluates only the indices that can be
     largest.
+
+    >>> from maillard import Tally
+    >>> class Hopeful(Indexed):
+    ...     def index(self, n, mean, best, t, k): return mean + 1 / n
+    >>> tally = Tally(pulls=[4, 1], sums=[2, 0])
+    >>> Hopeful().probabilities(tally)
+    array([0., 1.])
+    >>> Hopeful().indices(tally.pulls, tally.means, tally.round, len(tally))
+    array([0.75, 1.  ])
     """
 
     engine_shape: ClassVar[str | None] = "indexed"

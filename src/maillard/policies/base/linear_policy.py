@@ -30,6 +30,13 @@ class LinearPolicy(Policy):
     `x` is one feature row for all arms if the tally is disjoint (one model per arm), or one row per arm if
     they share a model. With `V = ridge I + G`, the estimates are `theta = V^-1 (b - centre Sx)` and
     `mu_a = centre + x_a' theta`, and `s_a^2 = x_a' V^-1 x_a` measures their uncertainty.
+
+    >>> from maillard import LinearTally, policy
+    >>> tally = LinearTally.empty(features=2, arms=2)
+    >>> tally.add([1, 0.5], 1.0, arm=1)
+    >>> made = policy("lin-ms", reward_range=(0, 1))
+    >>> isinstance(made, LinearPolicy), made.probabilities(tally, x=[1, 0.5]).round(3)
+    (True, array([0.099, 0.901]))
     """
 
     uses_context: ClassVar[bool] = True
@@ -128,6 +135,15 @@ class LinearSampled(LinearPolicy):
     """Base class of linear policies with log weights for leaders (arms with the largest mu) and rivals.
 
     Formulas are pure and elementwise. They take the numbers of one arm, or arrays with one number per arm.
+
+    >>> from maillard import LinearTally
+    >>> class Simple(LinearSampled):
+    ...     def leader(self, s2, t): return 1.0
+    ...     def rival(self, gap, s2, t): return -(gap**2) / s2
+    >>> tally = LinearTally.empty(features=1, arms=2)
+    >>> for reward in (1.0, 1.0, 1.0): tally.add([1], reward, arm=1)
+    >>> Simple(centre=0.5).probabilities(tally, x=[1]).round(3)
+    array([0.242, 0.758])
     """
 
     probability_kind: ClassVar[ProbabilityKind] = "closed form"
@@ -186,6 +202,15 @@ class LinearIndexed(LinearPolicy):
     """Base class of linear policies that choose the arm with the largest index, ties uniformly at random.
 
     A subclass defines `index`. Indices closer than `tie_tolerance` count as equal.
+
+    >>> import numpy as np
+    >>> from maillard import LinearTally
+    >>> class Hopeful(LinearIndexed):
+    ...     def index(self, mu, s2, gap, t): return mu + 2 * np.sqrt(s2)
+    >>> tally = LinearTally.empty(features=1, arms=2)
+    >>> tally.add([1], 1.0, arm=1)
+    >>> Hopeful(centre=0.5).probabilities(tally, x=[1])
+    array([1., 0.])
     """
 
     probability_kind: ClassVar[ProbabilityKind] = "deterministic"
@@ -218,6 +243,10 @@ class LinearNoise(LinearPolicy):
 
     `bernoulli:p` is the variance of rewards that are either the smallest or the largest, the latter with
     probability p: p (1 - p) times the squared width of the range.
+
+    >>> from maillard import LinearUCB
+    >>> round(LinearUCB(sigma2="bernoulli:0.1", reward_range=(0, 1)).sigma2, 4)
+    0.09
     """
 
     sigma2: float = real(

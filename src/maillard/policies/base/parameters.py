@@ -63,9 +63,18 @@ def real(
 ) -> Any:
     """Declare a finite number within bounds. Without a default it is required.
 
-    `hint` is appended to the error message. `optional` allows None, for a parameter that another one may make
-    meaningless. `min_magnitude` rejects values that are too close to 0 to compute with. `word` is allowed in
-    place of a number.
+    `meaning` describes it in help texts and pages. It must be greater than `above`, or not less than
+    `at_least`, and not greater than `at_most`. `hint` is appended to the error message. `optional` allows
+    None, for a parameter that another one may make meaningless. `min_magnitude` rejects values that are too
+    close to 0 to compute with. `word` is allowed in place of a number.
+
+    >>> from maillard import Indexed
+    >>> class Hopeful(Indexed):
+    ...     c: float = real("size of the bonus", default=1.0, at_least=0)
+    ...     def index(self, n, mean, best, t, k): return mean + self.c / n
+    >>> Hopeful(c=-1)
+    Traceback (most recent call last):
+    maillard.errors.InvalidValue: Hopeful: c: expected a finite number >= 0, got -1
     """
     limits = [f"> {above:g}"] if above > -math.inf else []
     limits += [f">= {at_least:g}"] if at_least > -math.inf else []
@@ -89,7 +98,17 @@ def real(
 
 
 def whole(meaning: str, *, default: int | None = None, at_least: int) -> Any:
-    """Declare an integer up to 2**53. None means that it is not known yet."""
+    """Declare an integer from `at_least` to 2**53. None means that it is not known yet.
+
+    `meaning` describes it in help texts and pages.
+
+    >>> from maillard import Indexed
+    >>> class Patient(Indexed):
+    ...     pulls: int = whole("pulls of each arm before it is compared", default=10, at_least=1)
+    >>> Patient(pulls=2.5)
+    Traceback (most recent call last):
+    maillard.errors.InvalidValue: Patient: pulls: expected a whole number from 1 to 2**53, got 2.5
+    """
 
     def convert(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, Real):
@@ -104,7 +123,14 @@ def whole(meaning: str, *, default: int | None = None, at_least: int) -> Any:
 
 
 def flag(meaning: str, *, default: bool) -> Any:
-    """Declare a boolean."""
+    """Declare a boolean. `meaning` describes it in help texts and pages.
+
+    >>> from maillard import Indexed
+    >>> class Careful(Indexed):
+    ...     squared: bool = flag("whether the bonus is squared", default=False)
+    >>> Careful(squared=True)
+    Careful(squared=True)
+    """
 
     def convert(value: Any) -> bool:
         if not isinstance(value, bool | Integral) or value not in (0, 1):
@@ -115,7 +141,15 @@ def flag(meaning: str, *, default: bool) -> Any:
 
 
 def choice(meaning: str, options: Sequence[str], *, default: str) -> Any:
-    """Declare a choice from a fixed list of words."""
+    """Declare a choice among the words `options`. `meaning` describes it in help texts and pages.
+
+    >>> from maillard import Sampled
+    >>> class Scheduled(Sampled):
+    ...     schedule: str = choice("how the rate grows", ["constant", "log"], default="log")
+    >>> Scheduled(schedule="linear")
+    Traceback (most recent call last):
+    maillard.errors.InvalidValue: Scheduled: schedule: expected one of constant, log, got 'linear'
+    """
 
     def convert(value: Any) -> str:
         if value not in options:

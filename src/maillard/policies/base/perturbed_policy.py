@@ -20,6 +20,14 @@ class Perturbed(Policy):
     """Base class of policies that sample a score for each arm and choose the largest.
 
     A subclass sets `noise`, the family of score distributions, and defines `score`, its two parameters.
+
+    >>> from maillard import Tally
+    >>> from maillard.policies.numerics.score_distributions import GAUSSIAN
+    >>> class Posterior(Perturbed):
+    ...     noise = GAUSSIAN
+    ...     def score(self, n, s): return s / n, 1 / n**0.5
+    >>> Posterior().probabilities(Tally(pulls=[4, 4], sums=[4, 2])).round(3)
+    array([0.76, 0.24])
     """
 
     engine_shape: ClassVar[str | None] = "perturbed"

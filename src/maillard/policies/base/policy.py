@@ -14,6 +14,7 @@ from maillard import specs
 from maillard.array_types import Bools, Floats, Indices
 from maillard.errors import InvalidValue, UnknownName
 from maillard.linear_tally import LinearTally
+from maillard.policies.base.choice_arguments import check_eligible, check_round
 from maillard.policies.base.guarantees import Guarantees
 from maillard.policies.base.parameters import Parameter, choice, describe_all, flag, real, whole
 from maillard.policies.base.policy_display import PolicyDisplay
@@ -39,7 +40,13 @@ _ROUNDING = 64 * np.finfo(np.float64).eps
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Distribution:
-    """The log probability of every arm, and a bound on the error of each."""
+    """The log probability of every arm, and a bound on the error of each.
+
+    >>> from maillard import Tally, policy
+    >>> found = policy("ts", sigma2=0.25).distribution(Tally(pulls=[10, 10], sums=[6, 4]))
+    >>> found.log_probabilities.round(3), bool(found.error.max() < 1e-6)
+    (array([-0.205, -1.684]), True)
+    """
 
     log_probabilities: Floats
     error: Floats
@@ -56,6 +63,19 @@ class Policy(PolicyDisplay):
 
     Every subclass automatically becomes a frozen dataclass with keyword-only fields. A subclass with a `name`
     is registered under this name and can be used wherever a policy name is accepted.
+
+    >>> from maillard import Tally, policy
+    >>> made, tally = policy("ms+:booster=8", sigma2=0.25), Tally(pulls=[10, 10], sums=[6, 4])
+    >>> made.probabilities(tally).round(3), made.log_probabilities(tally).round(3)
+    (array([0.947, 0.053]), array([-0.055, -2.932]))
+    >>> made.choose(tally, np.random.default_rng(1), size=4)
+    array([0, 1, 0, 1])
+    >>> bool(made.distribution(tally).error.max() < 1e-12)
+    True
+    >>> [name for name, *_ in made.parameters()], made.spec().options
+    (['sigma2', 'booster', 'c', 'd'], {'sigma2': 0.25, 'booster': 8.0})
+    >>> policy("arm:blue").bind(["red", "blue"]).constant_probabilities(2)
+    array([0., 1.])
     """
 
     name: ClassVar[str]
@@ -227,11 +247,11 @@ class Policy(PolicyDisplay):
         self, tally: Any, x: Any, round: int | None, eligible: ArrayLike | None, *, bounds: bool = False
     ) -> tuple[Floats, Floats | None]:
         tally, x, arms = self._prepare(tally, x)
-        t = tally.round if round is None else _check_round(round, tally)
+        t = tally.round if round is None else check_round(round, tally)
         self._check_use(tally)
         if eligible is None:
             return self._solve_arms(tally, x, None, t, bounds)
-        mask = _check_eligible(eligible, arms)
+        mask = check_eligible(eligible, arms)
         some, some_error = self._solve_arms(tally, x, mask, t, bounds)
         log = np.full(arms, -np.inf)
         log[mask] = some
@@ -369,30 +389,12 @@ def resolve_alias(name: str, reward_range: object = None) -> str:
 
 
 def policy_class(name: str) -> type[Policy]:
-    """Return the policy class with this name or alias."""
+    """Return the policy class with this `name`, or alias.
+
+    >>> policy_class("ms+").__name__, policy_class("softmax").__name__
+    ('MaillardSamplingPlus', 'Boltzmann')
+    """
     try:
         return Policy.registry[resolve_alias(name)]
     except KeyError:
         raise UnknownName("policy", name, sorted([*Policy.registry, *ALIASES])) from None
-
-
-def _check_round(round: int, tally: Tally | LinearTally) -> int:
-    if isinstance(round, bool) or not isinstance(round, int | np.integer):
-        raise InvalidValue("round", round, "a whole number")
-    most = int((tally.pulls if isinstance(tally, Tally) else tally.counts).max())
-    if not most < round <= 2**53:
-        allowed = f"a whole number greater than the pulls of every arm ({most}) and at most 2**53"
-        raise InvalidValue("round", round, allowed)
-    return int(round)
-
-
-def _check_eligible(eligible: ArrayLike, arms: int) -> Bools:
-    try:
-        mask = np.asarray(eligible)
-    except ValueError:  # rows have different lengths
-        mask = np.empty(0)
-    if mask.dtype != np.bool_ or mask.shape != (arms,):
-        raise InvalidValue("eligible", eligible, f"a list of {arms} booleans, one per arm")
-    if not mask.any():
-        raise InvalidValue("eligible", eligible, "at least one eligible arm")
-    return mask

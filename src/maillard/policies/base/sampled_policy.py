@@ -21,6 +21,13 @@ class Sampled(Policy):
     is at most that of a leader with the same pulls, and it does not rise as the best mean or t grows. The
     weight of a leader does not fall as t grows and does not rise with its pulls. Simulation then need not
     evaluate every arm.
+
+    >>> from maillard import Tally
+    >>> class Simple(Sampled):
+    ...     def leader(self, n, t): return 1.0
+    ...     def rival(self, n, mean, best, t): return -n * (best - mean) ** 2
+    >>> Simple().probabilities(Tally(pulls=[4, 4], sums=[4, 2])).round(3)
+    array([0.881, 0.119])
     """
 
     engine_shape: ClassVar[str | None] = "sampled"
@@ -35,7 +42,15 @@ class Sampled(Policy):
         raise NotImplementedError
 
     def estimate(self, n: Any, s: Any) -> Any:
-        """Return the estimate of the mean that arms are compared by, from pulls and sum."""
+        """Return the estimate of the mean that arms are compared by, from pulls and sum.
+
+        >>> from maillard import Tally
+        >>> class Shrunken(Sampled):
+        ...     def estimate(self, n, s): return (s + 1) / (n + 2)
+        ...     def rival(self, n, mean, best, t): return -n * (best - mean)
+        >>> Shrunken().probabilities(Tally(pulls=[1, 8], sums=[1, 7])).round(3)
+        array([0.467, 0.533])
+        """
         return s / n
 
     @property

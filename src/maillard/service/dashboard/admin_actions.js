@@ -53,8 +53,8 @@ export class AdminActions {
   }
 
   #askReset() {
-    const text = "A new epoch starts without the rewards so far: all arms are treated as new. The log keeps everything.";
-    this.#confirm("Reset the experiment?", text, "Reset", () => this.#change("POST", ":reset", {}, "A new epoch has started."));
+    const text = "The policy starts again without the rewards so far: all arms are treated as new. The log keeps everything.";
+    this.#confirm("Reset the experiment?", text, "Reset", () => this.#change("POST", ":reset", {}, "Reset. The policy has started again."));
   }
 
   #askArchive() {
@@ -70,7 +70,7 @@ export class AdminActions {
       const { data, etag } = await this.#service.request("GET", experimentPath(key), { signal });
       if (signal.aborted) return;
       this.#etag = etag;
-      setText(find("policy-now"), `Now: ${escapeName(data.policy)}, version ${data.policy_version}.`);
+      setText(find("policy-now"), `Now: ${escapeName(data.policy)}.`);
       this.#open("dialog-policy", "policy-spec", data.policy);
     } catch (error) {
       if (!signal.aborted) failed(error);

@@ -1,17 +1,11 @@
 // The table of arms: traffic, mean reward with its interval on one axis, and the current probability.
 
+import { stylesOf } from "./arm_styles.js";
 import { Rows, svgElement, element, find, setAttributes, setText, show } from "./dom.js";
 import { axis, place } from "./scales.js";
 import { count, counted, decimalsFor, level, moment, number, percent, sentence, escapeName } from "./text.js";
 
 export const MAX_ROWS = 25;
-const COLOURS = 10;
-const DASHES = [null, "6 3", "2 2.5", "8 3 2 3", "10 3", "8 3 2 3 2 3", "4 2.5"];
-
-/** The style of an arm: a colour class, and dashes when the colours repeat. */
-export function styleOf(index) {
-  return { colour: `colour-${index % COLOURS}`, dashes: DASHES[Math.floor(index / COLOURS) % DASHES.length] };
-}
 
 export class Arms {
   #rows = new Rows(find("arms"), (arm) => this.#makeRow(arm));
@@ -44,8 +38,9 @@ export class Arms {
     const traffic = new Map(activity.arms.map((each) => [each.arm, each]));
     const windows = reward.window !== null;
     const retirable = admin && state.arms.filter((each) => each.active).length > 1;
+    const styles = stylesOf(state.arms.map((each) => each.arm));
     const items = state.arms.map((each, index) => (
-      { ...each, ...styleOf(index), traffic: traffic.get(each.arm), retirable, windows }));
+      { ...each, ...styles[index], traffic: traffic.get(each.arm), retirable, windows }));
     const chosen = this.#chosen(items);
     this.#setAxis(chosen, reward);
     this.#rows.update(chosen, (item) => item.arm);
@@ -55,9 +50,9 @@ export class Arms {
     show(items.length > 0, find("arms").closest("table"));
     show(windows, find("arms-open"));
     setText(find("arms-final"), windows ? "Final rewards" : "Rewards");
-    const parts = windows ? [`${counted(state.pending, "decision is", "decisions are")} pending`] : [];
+    const parts = windows ? [`${counted(state.pending, "decision is", "decisions are")} pending (the reward may still arrive)`] : [];
     if (state.next_close) parts.push(`the next window closes at ${moment(new Date(state.next_close), true)}`);
-    if (state.units) parts.push(`the decisions are of ${counted(state.units, "unit", "different units")}`);
+    if (state.units) parts.push(`the decisions are of ${counted(state.units, "unit", "different units")}, such as users`);
     const text = parts.length ? sentence(parts.join("; ")) : "";
     setText(find("arms-pending"), [text, state.note ?? ""].filter(Boolean).join(" "));
     const { confidence, kind, refusal } = state.interval;

@@ -5,7 +5,7 @@ import { Rows, svgElement, element, find, setAttributes, setText, show } from ".
 import { count, counted, deviations, error, number, sentence, escapeName } from "./text.js";
 
 const MAX_PROBLEMS = 10;
-const AXIS_REACH = 1.3; // how far beyond the limit the z axis extends
+const AXIS_REACH = 1.3; // how far beyond the limit the axis of deviations extends
 
 const VERDICT_TEXTS = {
   consistent: {
@@ -69,15 +69,15 @@ export class Audit {
     const few = audit.arms.length <= MAX_ROWS;
     const arms = few ? audit.arms : audit.arms.toSorted((one, other) => size(other) - size(one)).slice(0, MAX_ROWS);
     this.#rows.update(arms.map((arm) => ({ ...arm, limit: audit.limit })), (arm) => arm.arm);
-    show(decisions > 0 && arms.length, find("audit-scroll"), find("audit-weights"));
-    setText(find("audit-limit"), `between ±${number(audit.limit, 1)}`);
+    show(decisions > 0 && arms.length, find("audit-scroll"), find("audit-deviation"), find("audit-weights"));
+    setText(find("audit-limit"), `normal: between ±${number(audit.limit, 1)}`);
     const rest = audit.arms.length - arms.length;
     show(rest > 0, find("audit-more"));
     setText(find("audit-more"), `${counted(rest, "more arm")}, all of them closer to their expected counts.`);
     const { mean, expected, z } = audit.weights;
-    const weights = `the mean weight per decision (1 / p of the chosen arm, 0 if p < 0.01) is ${number(mean, 3)}`;
-    const wanted = `${number(expected, 3)} is expected (z = ${deviations(z)})`;
-    setText(find("audit-weights"), mean === null || expected === null ? "" : `Weights: ${weights}; ${wanted}.`);
+    const weights = `the mean of 1 / p, where p is the probability of the chosen arm (0 if p < 0.01), is ${number(mean, 3)}`;
+    const wanted = `${number(expected, 3)} is expected${z === null ? "" : ` (deviation ${deviations(z)})`}`;
+    setText(find("audit-weights"), mean === null || expected === null ? "" : `A second check: ${weights}; ${wanted}.`);
     const notes = [
       audit.impossible && `${counted(audit.impossible, "decision")} chose an arm with a logged probability of 0.`,
       audit.left_out &&

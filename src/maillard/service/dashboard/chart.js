@@ -1,6 +1,6 @@
 // The chart of reward over time: means per interval, recent or cumulative, for all arms and for each arm.
 
-import { styleOf } from "./arms.js";
+import { stylesOf } from "./arm_styles.js";
 import { Rows, svgElement, element, find, setAttributes, setText, show } from "./dom.js";
 import { axis, moments, place } from "./scales.js";
 import { count, decimalsFor, duration, moment, number, shortDate, escapeName, timeOfDay } from "./text.js";
@@ -59,8 +59,9 @@ export class Chart {
     show(!points.length, find("chart-nothing"));
     show(points.length, find("chart-content"), find("chart-mode"));
     const rewards = (arm) => points.reduce((sum, point) => sum + (point.arms[arm]?.rewards ?? 0), 0);
+    const styles = stylesOf(arms);
     const styledArms = arms
-      .map((arm, index) => ({ arm, ...styleOf(index), rewards: rewards(arm) }))
+      .map((arm, index) => ({ arm, ...styles[index], rewards: rewards(arm) }))
       .filter((each) => each.rewards);
     const most = styledArms.toSorted((one, other) => other.rewards - one.rewards).slice(0, MAX_LINES);
     const shownArms = styledArms.filter((each) => most.includes(each));
@@ -141,7 +142,7 @@ export class Chart {
       const date = new Date(1000 * at);
       const days = step >= 86_400 || (step >= 3600 && date.getHours() === 0);
       const text = days ? shortDate(date) : timeOfDay(date, step < 60);
-      const near = Math.min(Math.max(across(at), left + 14), width - 24);
+      const near = Math.min(Math.max(across(at), left + 14), width - 28);
       const [x1, y1] = [across(at), height - EDGE.bottom];
       parts.push(svgElement("line", { class: "tick", x1, x2: x1, y1, y2: y1 + 4 }));
       parts.push(svgElement("text", { x: near, y: height - 6, "text-anchor": "middle" }, text));

@@ -159,7 +159,7 @@ function describe(feature) {
   const different = values > MAX_COUNTED ? `more than ${MAX_COUNTED} different values` : counted(values ?? 0, "different value");
   const known = (text) => (decisions ? text : "nothing yet");
   if (type === "number") {
-    return [`${plain(low)} to ${plain(high)}`, known(`${plain(least ?? NaN)} to ${plain(most ?? NaN)}`), `${part(clipped)} clipped`];
+    return [`${plain(low)} to ${plain(high)}`, known(`${plain(least ?? NaN)} to ${plain(most ?? NaN)}`), `${part(clipped)} clipped to the range`];
   }
   if (type === "category") {
     return [counted(levels, "level"), known(values === undefined ? counted(decisions, "value") : different), `${part(other)} other`];

@@ -89,6 +89,7 @@ function begin() {
     const permissions = await service.get("v1/me", ends);
     if (ends.aborted) return;
     me = permissions;
+    setText(find("version"), `maillard ${me.version}`);
     readPolicies();
     route(false);
   };

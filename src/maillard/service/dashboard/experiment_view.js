@@ -6,15 +6,16 @@ import { Audit } from "./audit.js";
 import { AdminActions } from "./admin_actions.js";
 import { Chart } from "./chart.js";
 import { Contexts } from "./contexts.js";
-import { commands, exampleContext } from "./curl_commands.js";
+import { CodeExamples, codeExamples, exampleContext } from "./code_examples.js";
 import { element, find, setAttributes, setText, show } from "./dom.js";
 import { poll } from "./poller.js";
+import { Verdict } from "./verdict.js";
 import { WhatIf } from "./what_if.js";
-import { count, decimalsFor, fullDate, number, escapeName } from "./text.js";
+import { count, decimalsFor, fullDate, number, escapeName, times } from "./text.js";
 
 const TILES = ["tile-decisions", "tile-rewards", "tile-mean", "tile-verdict"];
 const TEXTS = [
-  "title-experiment", "experiment-status", "experiment-policy", "experiment-since", "audit-verdict", "audit-meaning",
+  "title-experiment", "experiment-status", "experiment-policy", "experiment-changes", "experiment-since", "audit-verdict", "audit-meaning",
 ];
 
 export class ExperimentView {
@@ -23,6 +24,8 @@ export class ExperimentView {
   #whatIf;
   #audit = new Audit();
   #chart = new Chart();
+  #code = new CodeExamples({ first: "code-first", reward: "code-first-reward" });
+  #verdict = new Verdict();
   #arms;
   #contexts;
   #subject = null;
@@ -63,7 +66,9 @@ export class ExperimentView {
     for (const id of ["tile-light", "audit-light"]) setAttributes(find(id), { "data-light": "unknown" });
     for (const id of TEXTS) setText(find(id), "");
     show(false, find("first-decision"), ...document.querySelectorAll("#view-experiment .needs-admin"));
-    for (const part of [this.#arms, this.#chart, this.#contexts, this.#audit, this.#whatIf, this.#changes]) part.clear(null);
+    for (const part of [this.#verdict, this.#arms, this.#chart, this.#contexts, this.#audit, this.#whatIf, this.#changes]) {
+      part.clear(null);
+    }
   }
 
   async #step(ends) {
@@ -89,9 +94,10 @@ export class ExperimentView {
     setText(find("experiment-status"), state.status);
     setAttributes(find("experiment-status"), { "data-status": state.status });
     setText(find("experiment-policy"), escapeName(state.policy));
-    const epoch = state.epoch > 1 ? `, epoch ${count(state.epoch)}` : "";
-    const since = fullDate(new Date(experiment.created_at));
-    setText(find("experiment-since"), `version ${count(state.policy_version)}${epoch}, since ${since}`);
+    const changes = state.policy_version > 1 ? `, changed ${times(state.policy_version - 1)}` : "";
+    const resets = state.epoch > 1 ? `, reset ${times(state.epoch - 1)}` : "";
+    setText(find("experiment-changes"), changes);
+    setText(find("experiment-since"), `created ${fullDate(new Date(experiment.created_at))}${resets}`);
 
     const hints = experiment.hints ?? [];
     show(hints.length > 0, find("experiment-hints"));
@@ -100,7 +106,7 @@ export class ExperimentView {
     const final = state.arms.reduce((sum, arm) => sum + arm.final, 0);
     const total = state.arms.reduce((sum, arm) => sum + arm.final * (arm.mean ?? 0), 0);
     // A reset clears the means but not the counts.
-    const [countSuffix, meanSuffix] = state.epoch > 1 ? [", all epochs", ", this epoch"] : ["", ""];
+    const [countSuffix, meanSuffix] = state.epoch > 1 ? [" since the start", " since the reset"] : ["", ""];
     setText(find("name-decisions"), `Decisions${countSuffix}`);
     setText(find("name-rewards"), `Rewards${countSuffix}`);
     setText(find("name-mean"), `Mean reward${meanSuffix}`);
@@ -108,11 +114,10 @@ export class ExperimentView {
     setText(find("tile-rewards"), count(activity.rewards));
     const mean = final ? total / final : NaN;
     setText(find("tile-mean"), number(mean, decimalsFor([Math.max(Math.abs(mean), 1e-9) / 10])));
-    const lines = commands(this.#subject.key, !this.#subject.open, exampleContext(experiment));
-    setText(find("curl-decide"), lines.decide);
-    setText(find("curl-reward"), lines.reward);
+    this.#code.update(codeExamples(this.#subject.key, !this.#subject.open, exampleContext(experiment)));
     show(activity.decisions === 0 && activity.complete && state.status === "running", find("first-decision"));
 
+    this.#verdict.update(state);
     this.#arms.update({ state, activity, reward: experiment.reward, admin: changeable });
     this.#chart.update(activity.series, state.arms.map((each) => each.arm));
     this.#audit.update(activity);

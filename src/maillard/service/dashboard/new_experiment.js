@@ -61,7 +61,12 @@ export class NewExperimentForm {
     const reward = { combine: value("combine"), binary: find(FIELDS.binary).checked };
     if (value("learn")) reward.learn = value("learn");
     const window = value("window");
-    if (window) reward.window = Number.isFinite(Number(window)) ? Number(window) : window; // the service knows the units
+    if (window) {
+      reward.window = Number(window) * Number(find("new-window-unit").value); // in seconds
+      if (!(reward.window > 0 && reward.window < Infinity)) {
+        wrong.push(["window", `“${window}” is not a length of time; enter a number such as 90, and choose its unit.`]);
+      }
+    }
     for (const name of ["low", "high", "default"]) {
       const text = value(name);
       if (!text) continue;

@@ -20,6 +20,11 @@ export function counted(n, one, many = `${one}s`) {
   return `${count(n)} ${n === 1 ? one : many}`;
 }
 
+/** How often: "once", "3 times". */
+export function times(n) {
+  return n === 1 ? "once" : `${count(n)} times`;
+}
+
 /** A number with this many decimals and a typographic minus sign. */
 export function number(value, decimals) {
   if (!Number.isFinite(value)) return "–";

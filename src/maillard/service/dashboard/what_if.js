@@ -118,7 +118,7 @@ export class WhatIf {
   }
 
   async #evaluate() {
-    if (this.#running) return;
+    if (this.#running || !this.#names) return; // the arms are not known yet
     const target = this.#target();
     if (target === null) return;
     this.#wrong("");

@@ -1,11 +1,14 @@
 // Shows the result of an evaluation: the estimate with its interval and assumptions, or why the log cannot answer.
 
+import { EXPLANATION, LABELS } from "./diagnostic_labels.js";
 import { svgElement, element } from "./dom.js";
 import { axis, place } from "./scales.js";
 import { segmentNodes } from "./segment_results.js";
-import { counted, decimalsFor, level, number, plain, sentence, escapeName } from "./text.js";
+import { count, counted, decimalsFor, level, number, plain, sentence, escapeName } from "./text.js";
 
 const SHOWN_ELSEWHERE = ["target", "experiment", "source", "confidence", "best"]; // shown elsewhere in the result
+const ORDER = Object.keys(LABELS);
+const YES_OR_NO = { true: "yes", false: "no" };
 const PLAIN = ["number", "string", "boolean"];
 
 /** The node for an evaluation with an estimate; `low` and `high` bound the rewards. */
@@ -23,7 +26,7 @@ export function estimateNode(result, { low, high }) {
   if (bounded) node.append(picture(value, lower, upper, logged));
   node.append(...segmentNodes(result));
   const made = logged === null ? "" : `The logged decisions had a mean reward of ${number(logged, decimals)}. `;
-  const source = `From ${counted(result.rows, "row")}${estimator ? `, by ${estimator}` : ""}.`;
+  const source = `From ${counted(result.rows, "decision")}${estimator ? `, with the estimator ${estimator}` : ""}.`;
   node.append(element("p", { class: "note" }, made + source + openText(result.pending)));
   const span = result.kind === "comparison" ? [low - high, high - low] : [low, high];
   if (bounded && low !== null && high !== null && lower <= span[0] && upper >= span[1]) {
@@ -49,7 +52,7 @@ export function refusalNode(result) {
     element("p", { class: "statement" }, `The log cannot be used to estimate ${estimand}.`),
     element("p", { class: "box partly" }, element("strong", {}, "Reason: "), why),
     element("p", { class: "note" },
-      `This is not an error: an estimate from ${counted(rows, "row")} would be misleading.${made}${rows ? openText(pending) : ""}`),
+      `This is not an error: an estimate from ${counted(rows, "decision")} would be misleading.${made}${rows ? openText(pending) : ""}`),
     ...segmentNodes(result),
     ...detailNodes(details));
 }
@@ -85,7 +88,9 @@ function labelled(lead, text) {
 function detailNodes(details) {
   const { estimates = {}, diagnostics = {}, ...rest } = details ?? {};
   const isPlain = ([name, value]) => !SHOWN_ELSEWHERE.includes(name) && PLAIN.includes(typeof value) && value !== "";
-  const entries = Object.entries({ ...rest, ...diagnostics }).filter(isPlain).map(entryNode);
+  const place = ([name]) => (name in LABELS ? ORDER.indexOf(name) : ORDER.length);
+  const shown = Object.entries({ ...rest, ...diagnostics }).filter(isPlain);
+  const entries = shown.sort((one, other) => place(one) - place(other)).map(entryNode);
   const rows = Object.values(estimates).map(estimate);
   if (!rows.length && !entries.length) return [];
   const parts = [element("summary", {}, "Details")];
@@ -98,6 +103,7 @@ function detailNodes(details) {
     parts.push(element("div", named, table));
   }
   if (entries.length) parts.push(element("dl", { class: "details" }, ...entries));
+  if (diagnostics.mean_weight !== undefined) parts.push(element("p", { class: "note" }, EXPLANATION));
   return [element("details", {}, ...parts)];
 }
 
@@ -111,8 +117,9 @@ function estimate({ name, value, lower, upper, refusal }) {
 }
 
 function entryNode([name, value]) {
-  const text = typeof value === "number" ? plain(Number(value.toPrecision(5))) : escapeName(String(value));
-  return element("div", {}, element("dt", {}, escapeName(name.replaceAll("_", " "))), element("dd", {}, text));
+  const digits = (each) => (Number.isInteger(each) ? count(each) : plain(Number(each.toPrecision(5))));
+  const text = typeof value === "number" ? digits(value) : escapeName(YES_OR_NO[value] ?? value);
+  return element("div", {}, element("dt", {}, LABELS[name] ?? escapeName(name.replaceAll("_", " "))), element("dd", {}, text));
 }
 
 function capitalised(estimand) {

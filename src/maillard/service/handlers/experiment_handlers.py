@@ -75,15 +75,14 @@ async def list_experiments(context: RequestContext) -> HttpResponse:
     shown = [(each, each.bandit.state) for each in found]
     shown = [(each, state) for each, state in shown if archived or not state.archived]
     await context.service.update_monitor()
-    monitor = context.service.monitor
-    traffic = monitor.traffic(each.bandit.experiment for each, _ in shown)
+    traffic, complete = context.service.monitor.traffic(each.bandit.experiment for each, _ in shown)
     leaders = await context.service.experiments.run(find_leaders, [state for _, state in shown])
     listed = []
     for (each, state), leader in zip(shown, leaders, strict=True):
         decisions, hours = traffic[each.bandit.experiment]
         known = _configuration(each, state)
         listed.append(wire.ListedExperiment(**known, decisions=decisions, traffic=hours, leader=leader))
-    return HttpResponse(200, wire.ExperimentList(experiments=listed, complete=monitor.complete))
+    return HttpResponse(200, wire.ExperimentList(experiments=listed, complete=complete))
 
 
 async def read_experiment(context: RequestContext) -> HttpResponse:

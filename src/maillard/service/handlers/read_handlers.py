@@ -21,9 +21,9 @@ from maillard.service.verdicts import CONFIDENCE, judge
 Bounds = Sequence[tuple[float | None, float | None]]
 
 _INTERVAL = (
-    "Confidence sequences for the means of the arms, valid for all arms together and at any time, no matter "
-    "how often you look. They use final rewards only, and assume that these lie in the declared range, have "
-    "constant means, come from independent visitors who could all have seen the arm, and that missing "
+    "The intervals are valid for all arms together and at any time, no matter how often you look (they are "
+    "confidence sequences). They use final rewards only, and assume that these lie in the declared range, "
+    "have constant means, come from independent visitors who could all have seen the arm, and that missing "
     "rewards do not depend on their values. To compare two arms, compare them under What if?"
 )
 _NO_RANGE = "There are no intervals, because the range of rewards is unknown: set reward.low and reward.high."

@@ -1,0 +1,259 @@
+"""The simulations behind advice: the regret and the intervals of each option, for the user's own numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from maillard import specs
+from maillard.array_types import Floats
+from maillard.evaluation.advising.advice_requirements import (
+    ACTIONS,
+    BOUNDED,
+    CONFIDENCE,
+    UNBOUNDED,
+    Requirements,
+)
+from maillard.evaluation.advising.advice_result import AdviceOption
+from maillard.evaluation.advising.advice_rules import DEFAULT_FLOOR
+from maillard.evaluation.planning import PlanOption, plan
+from maillard.policies import policy as policy_of
+from maillard.problems import Bernoulli, Bounded, Fixed, Gaussian, Linear, Problem
+from maillard.simulation import simulate
+
+Progress = Callable[[str, float], None]
+_CONTEXTS = 256  # different visitors of a simulation with contexts
+
+
+class Budget(NamedTuple):
+    """The most that is simulated."""
+
+    evaluated: int
+    "Decisions of all logs that are evaluated for one question."
+    simulated: int
+    "Decisions of all trials that only measure regret."
+    with_contexts: int
+    "The same, for linear policies."
+    horizon: int
+    "Decisions of one experiment."
+    cells: int
+    "Decisions of one experiment times arms."
+    runs: int
+    trials: int
+
+
+FULL = Budget(5_000_000, 12_000_000, 4_000_000, 200_000, 2_000_000, 200, 1000)
+QUICK = Budget(500_000, 1_200_000, 400_000, 50_000, 500_000, 20, 200)
+_FEWEST_RUNS = 10
+
+
+class Simulated(NamedTuple):
+    """All options that were simulated, ordered by floor, with an equal split last."""
+
+    options: tuple[AdviceOption, ...]
+    horizon: int
+    "The decisions that were simulated, per segment."
+    runs: int
+    "Of each option; 0 if no logs were evaluated."
+    trials: int
+    problem: str
+
+
+def floors_for(requirements: Requirements, *, quick: bool) -> tuple[float, ...]:
+    """The floors to try."""
+    if not requirements.evaluate:
+        return (0.0, 0.1)
+    return (0.0, 0.1, 0.2, 0.5) if quick else (0.0, 0.05, 0.1, 0.2, 0.3, 0.5)
+
+
+def problem_for(requirements: Requirements) -> tuple[Problem, float]:
+    """A guess of the arms: the last is better than the others by `lift`. And the unit of its rewards.
+
+    Rewards in a range are simulated as rewards from 0 to 1, so that every policy can be tried.
+    """
+    r, one = requirements, requirements.reward == BOUNDED
+    low, unit = (r.low, r.high - r.low) if one else (0.0, 1.0)
+    ordinary, best = (r.rate - low) / unit, min((r.rate + r.lift - low) / unit, 1.0 if one else math.inf)
+    means = (*[ordinary] * (len(r.arms) - 1), best)
+    delay = Fixed(r.part_delay) if r.part_delay else None
+    if r.reward == UNBOUNDED:
+        # Some visitors pay this amount, the others nothing: the mean and the deviation are as asked.
+        amount = (r.deviation**2 + r.rate**2) / r.rate
+        share = [mean / amount for mean in means]
+        if max(share) > 1:  # the deviation is too small for this
+            return Gaussian(means, variance=r.deviation**2, delay=delay), 1.0
+        purchases = tuple((1 - p, p) for p in share)
+        name = f"purchases of {amount:.6g} by {share[0]:.3g}, the best by {share[-1]:.3g}"
+        return Bounded(purchases, values=(0.0, amount), delay=delay, label=name), 1.0
+    largest = math.sqrt(ordinary * (1 - ordinary))
+    extreme = min(1.0, (r.deviation / unit / largest) ** 2)  # fraction of rewards that are lowest or highest
+    if not one or extreme > 1 - 1e-9:
+        return Bernoulli(means, delay=delay), unit
+    rows = tuple((extreme * (1 - mean), 1 - extreme, extreme * mean) for mean in means)
+    return Bounded(rows, values=tuple((0.0, mean, 1.0) for mean in means), delay=delay), unit
+
+
+def context_problem_for(requirements: Requirements) -> Problem:
+    """A guess with contexts: flags that half of the visitors (or arms) have.
+
+    An arm is better by `lift` for visitors with its flag; arms beyond the number of flags are better for
+    those without. With a shared model, arms that have the first flag are better.
+    """
+    r, rng = requirements, np.random.default_rng(0)
+    arms, flags = len(r.arms), r.context_size
+    shape = (_CONTEXTS, arms, flags + 1) if r.contexts == ACTIONS else (_CONTEXTS, flags + 1)
+    rows = rng.choice([-1.0, 1.0], size=shape)
+    rows[..., 0] = 1.0  # the intercept
+    if r.contexts == ACTIONS:
+        theta = np.zeros(flags + 1)
+        theta[1] = r.lift / 2
+    else:
+        theta = np.zeros((arms, flags + 1))
+        for arm in range(arms):
+            theta[arm, 1 + arm % flags] = r.lift / 2 * (-1) ** (arm // flags)
+    options = {"noise": "bernoulli"} if r.zero_or_one else {"variance": r.deviation**2}
+    model = "shared" if r.contexts == ACTIONS else "disjoint"
+    centre = r.rate + r.lift / 2
+    return Linear(model=model, rows=rows, coefficients=theta, arms=arms, centre=centre, **options)
+
+
+def spec_with_floor(spec: str, floor: float) -> str:
+    """The spec of the policy with this floor; 1 is an equal split."""
+    if floor == 1.0:
+        return "uniform"
+    name, values, options = specs.read(spec)
+    return specs.write(specs.Spec(name, values, options | ({"floor": floor} if floor else {})))
+
+
+def simulate_options(
+    requirements: Requirements, spec: str, *, quick: bool, seed: int, threads: int | None, progress: Progress
+) -> Simulated:
+    """Simulate the policy `spec` with each floor, and an equal split."""
+    budget = QUICK if quick else FULL
+    if requirements.linear:
+        return _simulate_linear(requirements, spec, budget, seed=seed, threads=threads, progress=progress)
+    problem, unit = problem_for(requirements)
+    horizon = min(requirements.part_horizon, budget.horizon, budget.cells // len(requirements.arms))
+    floors = [*floors_for(requirements, quick=quick), 1.0]
+    runs = max(_FEWEST_RUNS, min(budget.runs, budget.evaluated // (len(floors) * horizon)))
+    best = f"arm:{len(requirements.arms) - 1}"
+    common: dict[str, Any] = {"target": "arm:0", "decays": (), "runs": runs, "seed": seed, "threads": threads}
+    differences = _rows(
+        spec, problem, horizon, floors, partial(progress, "comparing arms"),
+        against=best, confidence=requirements.confidence, **common,
+    )  # fmt: skip
+    means = _rows(
+        spec,
+        problem,
+        horizon,
+        floors,
+        partial(progress, "evaluating an arm"),
+        confidence=CONFIDENCE,
+        **common,
+    )
+    trials = max(_FEWEST_RUNS, min(budget.trials, budget.simulated // (len(floors) * horizon)))
+    policies = [spec_with_floor(spec, floor) for floor in floors]
+    regrets = _regrets(policies, problem, horizon, trials, progress, seed=seed, threads=threads)
+    made = [
+        _with_intervals(_option(requirements, spec, floor, unit * lost, horizon), unit, difference, mean)
+        for floor, lost, difference, mean in zip(floors, regrets, differences, means, strict=True)
+    ]
+    return Simulated(tuple(made), horizon, runs, trials, str(problem))
+
+
+def _rows(
+    spec: str,
+    problem: Problem,
+    horizon: int,
+    floors: Sequence[float],
+    progress: Callable[[float], None],
+    **question: Any,
+) -> list[PlanOption]:
+    """The rows of `plan`, one for each floor, and for an equal split."""
+    booster = getattr(policy_of(spec, reward_range=(0, 1)), "booster", None)
+    boosters = None if booster is None else (booster,)
+    share = 1 - 1 / len(floors)  # of the first call
+
+    def with_floors(done: int, total: int) -> None:
+        progress(share * done / total)
+
+    def equal_split(done: int, total: int) -> None:
+        progress(share + (1 - share) * done / total)
+
+    made = plan(
+        problem, horizon, policy=spec, floors=floors[:-1], boosters=boosters, progress=with_floors, **question
+    )
+    split = plan(problem, horizon, policy="uniform", floors=(0,), progress=equal_split, **question)
+    return [*made.rows, *split.rows]
+
+
+def _regrets(
+    policies: list[str],
+    problem: Problem,
+    horizon: int,
+    trials: int,
+    progress: Progress,
+    **settings: Any,
+) -> Iterator[Floats]:
+    """Yield the regret of each policy in each trial."""
+    for place, policy in enumerate(policies):
+        progress("measuring what is lost", place / len(policies))
+        options = settings | {"checkpoints": [horizon], "progress": False}
+        yield simulate(policy, problem, horizon, trials, **options).final_regret[0]
+
+
+def _option(requirements: Requirements, spec: str, floor: float, lost: Floats, horizon: int) -> AdviceOption:
+    """An option without intervals, from its regret in each trial, in the unit of the rewards."""
+    regret, all_parts = float(lost.mean()), requirements.parts
+    possible = (requirements.rate + requirements.lift) * horizon
+    return AdviceOption(
+        policy=spec_with_floor(spec, floor),
+        floor=floor,
+        regret=all_parts * regret,
+        regret_error=all_parts * float(lost.std(ddof=1)) / math.sqrt(lost.size),
+        loss=regret / possible if possible > 0 else math.nan,
+    )
+
+
+def _with_intervals(
+    option: AdviceOption, unit: float, difference: PlanOption, mean: PlanOption
+) -> AdviceOption:
+    """The option with its intervals, in the unit of the rewards."""
+    return dataclasses.replace(
+        option,
+        width=unit * difference.width,
+        width_error=unit * difference.width_error,
+        found=difference.decided,
+        valid=difference.valid,
+        mean_width=unit * mean.width,
+        mean_width_error=unit * mean.width_error,
+    )
+
+
+def _simulate_linear(
+    requirements: Requirements,
+    spec: str,
+    budget: Budget,
+    *,
+    seed: int,
+    threads: int | None,
+    progress: Progress,
+) -> Simulated:
+    """Simulate a linear policy, a policy that ignores the context, and an equal split."""
+    problem = context_problem_for(requirements)
+    floor = DEFAULT_FLOOR if requirements.evaluate else 0.0
+    without = "kl-ms+" if requirements.zero_or_one else f"ms+:sigma2={requirements.deviation**2:.4g}"
+    horizon = min(requirements.horizon, budget.horizon)
+    trials = max(_FEWEST_RUNS, min(budget.trials, budget.with_contexts // (3 * horizon)))
+    policies = [spec_with_floor(spec, floor), spec_with_floor(without, floor), "uniform"]
+    regrets = _regrets(policies, problem, horizon, trials, progress, seed=seed, threads=threads)
+    made = [
+        _option(requirements, name, each, lost, horizon)
+        for name, each, lost in zip((spec, without, spec), (floor, floor, 1.0), regrets, strict=True)
+    ]
+    return Simulated(tuple(made), horizon, 0, trials, str(problem))

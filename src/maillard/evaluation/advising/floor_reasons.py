@@ -1,0 +1,76 @@
+"""Why a floor was chosen, in sentences."""
+
+from __future__ import annotations
+
+import math
+
+from maillard.evaluation.advising.advice_formatting import difference, reward_name
+from maillard.evaluation.advising.advice_requirements import Requirements
+from maillard.evaluation.advising.advice_result import AdviceOption
+from maillard.evaluation.advising.advice_rules import COMPROMISE, DEFAULT_FLOOR
+
+
+def floor_reason(r: Requirements, chosen: AdviceOption, split: AdviceOption, why: str) -> str:
+    """Say why this option was chosen.
+
+    `split` is an equal split. The widths of both are those at the end of the experiment.
+    """
+    if why == "no evaluation" or (why == "default" and not r.evaluate):
+        return (
+            "No floor, because you will not evaluate the log: the policy may choose worse arms as rarely as "
+            "it likes. Decide this before you start: a log without a floor says little about those arms."
+        )
+    meaning = _meaning(r, chosen)
+    if why == "default":
+        return f"{meaning} {DEFAULT_FLOOR:.0%} is the default of a new bandit."
+    lift, needed, margin = (difference(r, each) for each in (r.lift, r.needed_width, chosen.width))
+    if why == "resolves":
+        which = "Nothing less" if chosen.floor == 1.0 else "No smaller floor that was tried"
+        return (
+            f"{meaning} {which} finds a difference of {lift} in about 80% of experiments: that takes a "
+            f"margin of at most {needed}, and it has {margin}."
+        )
+    if why == "too expensive":
+        return (
+            f"{meaning} Its margin is {margin}. To find a difference of {lift} in 80% of experiments, it "
+            f"must be at most {needed}, but a larger floor loses more {reward_name(r)} than you accept."
+        )
+    return f"{_cannot_resolve(r, split)} So this is a compromise. {meaning} {_compromise(chosen)}"
+
+
+def _meaning(r: Requirements, chosen: AdviceOption) -> str:
+    """What the floor does."""
+    if chosen.floor == 1.0:
+        return f"An equal split chooses each of the {len(r.arms)} arms equally often, like an A/B test."
+    return (
+        f"floor={chosen.floor:g} divides {chosen.floor:.0%} of the decisions equally among the arms. Each is "
+        f"always chosen with a probability of at least {chosen.floor / len(r.arms):.1%}, so the log can tell "
+        "how good it is."
+    )
+
+
+def _cannot_resolve(r: Requirements, split: AdviceOption) -> str:
+    lift, needed = difference(r, r.lift), difference(r, r.needed_width)
+    decisions = r.needed_decisions
+    if decisions <= r.horizon or not math.isfinite(split.width):
+        return (
+            f"With {r.horizon:,} decisions, the intervals that can be recommended are too wide to find a "
+            f"difference of {lift} in 80% of experiments, even with an equal split. Rewards that are nearly "
+            "all equal take more decisions until a narrower interval is valid."
+        )
+    days = f"{decisions / r.traffic:,.0f} days" if decisions >= 2 * r.traffic else "a day or two"
+    rounded, visible = float(f"{decisions:.2g}"), difference(r, float(f"{r.visible_lift:.2g}"))
+    return (
+        f"With {r.horizon:,} decisions, not even an equal split finds a difference of {lift} in 80% of "
+        f"experiments: its margin is {difference(r, split.width)}, and it must be at most {needed}. That "
+        f"takes about {rounded:,.0f} decisions ({days} of your traffic). What you can find is a difference "
+        f"of about {visible}."
+    )
+
+
+def _compromise(chosen: AdviceOption) -> str:
+    if chosen.floor == 1.0:
+        return f"No smaller floor has a margin of at most {COMPROMISE:g} times that of an equal split."
+    return (
+        f"It is the smallest floor tried whose margin is at most {COMPROMISE:g} times that of an equal split."
+    )

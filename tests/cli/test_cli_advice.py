@@ -1,0 +1,115 @@
+"""`maillard advise`: its questions, its options and its output."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+import pytest
+from click.testing import CliRunner
+
+from maillard import advise
+from maillard.cli import main
+
+
+def run(*arguments: object, answers: str = "", code: int = 0) -> tuple[str, str]:
+    """What the command prints on stdout and stderr."""
+    words = ["advise", *map(str, arguments)]
+    result = CliRunner().invoke(main, words, input=answers, env={"NO_COLOR": "1"})
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    assert result.exit_code == code, result.output
+    return result.stdout, result.stderr
+
+
+def test_answers_of_the_prompts_and_options_give_the_same_advice() -> None:
+    answers = "2\nclicks\n30%\n20%\n2,400\n400\n1h\nnone\ny\n"
+    asked, questions = run("--ask", "--quick", "--json", answers=answers)
+    words = "--arms 2 --rate 30% --lift 0.2 --traffic 2400 --horizon 400 --delay 1h --evaluate --yes --quick"
+    given, silence = run(*words.split(), "--json")
+    advice = advise(2, rate=0.3, lift=0.2, traffic=2400, horizon=400, delay="1h", evaluate=True, quick=True)
+    assert silence == ""
+    assert json.loads(asked)["policy"] == json.loads(given)["policy"] == advice.policy
+    assert json.loads(asked)["tried"] == json.loads(given)["tried"]
+    assert json.loads(given)["tried"][0]["regret"] == advice.tried[0].regret
+    assert "Which percentage of visitors clicks today" in questions
+    assert "Which difference is worth finding? 15% is for a variant at 45% instead of 30% [15%]" in questions
+
+
+def test_a_wrong_answer_is_asked_again() -> None:
+    answers = "one\n2\nclick\nclicks\n30\n30%\n90%\n20%\n\n5\n400\nsoon\n10m\n\nn\n"
+    output, questions = run("--ask", "--quick", answers=answers)
+    for message in (
+        "arms: expected a number of arms, or their names, such as red,blue, got 'one'",
+        "reward: expected one of clicks, binary, bounded, unbounded, got 'click'",
+        "rate: expected a number > 0 and < 1, got 30",
+        "lift: expected a number > 0 and <= 0.7, got 0.9",
+        "horizon: expected at least 20 decisions",
+        "delay: expected seconds, or a number with a unit",
+    ):
+        assert message in questions
+    assert output.startswith("Suggestion: kl-ms+\n")
+    assert "No floor, because you will not evaluate the log" in output
+
+
+def test_only_questions_that_apply_are_asked() -> None:
+    answers = "2\n1..5\n3\n0.5\n1\n100\n400\n0s\nsegments\n2\n\n"
+    output, questions = run("--ask", "--quick", "--reward", "bounded", answers=answers)
+    assert "What is a reward?" not in questions
+    assert "What are the lowest and the highest reward?" in questions
+    assert "standard deviation" in questions
+    assert "How many groups?" in questions
+    assert 'segments=["device"]' in output
+    command = shlex.split(output.partition("When it has ended\n")[2].splitlines()[0])
+    assert command[:2] == ["maillard", "compare"]
+    context = main.commands["compare"].make_context("compare", command[2:])
+    assert (context.params["by"], context.params["active"]) == (["device"], False)
+    assert "Reward(low=1, high=5)" in output
+
+
+def test_without_a_terminal_nothing_is_asked() -> None:
+    output, questions = run("--horizon", 400, "--quick")
+    assert questions == ""
+    assert "Assumed, because not given: arms 2, reward clicks, rate 0.03" in " ".join(output.split())
+
+
+def test_the_command_repeats_the_advice() -> None:
+    arguments = ["--arms", "old,new", "--reward", "binary", "--horizon", 400, "--seed", 7, "--max-regret", 9]
+    first, _ = run(*arguments, "--quick", "--json")
+    program, command, *words = shlex.split(json.loads(first)["command"])
+    assert (program, command) == ("maillard", "advise")
+    again = json.loads(run(*words, "--json")[0])
+    assert again["requirements"].pop("assumed") == []
+    first = json.loads(first)
+    first["requirements"].pop("assumed")
+    assert again == first
+    shown = run(*words)[0].partition("To repeat\n")[2]
+    assert shlex.split(shown) == [program, command, *words]
+
+
+def test_a_figure_is_written(tmp_path) -> None:
+    path = tmp_path / "advice.png"
+    _, messages = run("--horizon", 400, "--rate", 0.3, "--quick", "--figure", path)
+    assert path.stat().st_size > 1000
+    assert messages == f"wrote {path}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--arms", "few"], "--arms: expected a number of arms"),
+        (["--rate", "much"], "--rate: expected a number such as 0.03, 3% or 2,000"),
+        (["--rate", "300%"], "rate: expected a number > 0 and < 1"),
+        (["--reward", "bounded", "--reward-range", "1-5"], "--reward-range: expected LOW..HIGH"),
+        (["--figure", "advice.txt"], "--figure: expected a name that ends in .png or .svg"),
+        (["--delay", "1 hour"], "delay: expected"),
+    ],
+)
+def test_errors_are_one_line(arguments, message) -> None:
+    _, errors = run(*arguments, "--yes", code=2)
+    assert errors.startswith(f"maillard: {message}")
+    assert errors.count("\n") == 1
+
+
+def test_no_more_answers_stop_the_command() -> None:
+    _, messages = run("--ask", answers="2\n", code=1)
+    assert messages.rstrip().endswith("Aborted!")

@@ -1,0 +1,377 @@
+"""`advise`: its rules, its choice of a floor, and its numbers, which are those of `plan` and `simulate`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import pytest
+
+import maillard
+from docs.policy_flow import rules_table
+from maillard import InvalidValue, Reward, UnknownName, advise, plan, simulate
+from maillard.evaluation.advising import AdviceOption, advice_simulation
+from maillard.evaluation.advising.advice_formatting import with_error
+from maillard.evaluation.advising.advice_requirements import make_requirements
+from maillard.evaluation.advising.advice_rules import (
+    NOTES,
+    POLICY_RULES,
+    alternatives,
+    choose_option,
+    policy_rule,
+)
+from maillard.evaluation.advising.advice_simulation import context_problem_for, problem_for
+from maillard.problems import Bounded, Gaussian
+
+# The answers that lead to each rule.
+EXAMPLES: dict[str, dict[str, Any]] = {
+    "arms differ at every decision": {"contexts": "actions", "context_size": 2},
+    "attributes of the visitor": {"contexts": "features", "context_size": 2, "reward": "binary"},
+    "clicks and other rewards of 0 or 1": {"rate": 0.2, "delay": "5m"},
+    "rewards from 0 to a maximum, mostly far below it": {
+        "reward": "bounded",
+        "reward_range": (0, 50),
+        "rate": 2.0,
+        "delay": "2d",
+        "traffic": 10.0,
+    },
+    "rewards without a maximum": {"reward": "unbounded", "rate": 3.0, "deviation": 4.0},
+    "rewards in a range": {"reward": "bounded", "reward_range": (1, 5), "rate": 3.0, "deviation": 1.0},
+}
+SMALL = {"horizon": 400, "quick": True, "threads": 1}
+
+
+@pytest.fixture(scope="module")
+def clicks() -> Any:
+    return advise(3, rate=0.3, lift=0.2, traffic=2400, delay="1h", horizon=3000, quick=True, seed=3)
+
+
+def test_every_rule_can_be_reached() -> None:
+    assert list(EXAMPLES) == [rule.name for rule in POLICY_RULES]
+    for name, answers in EXAMPLES.items():
+        assert policy_rule(make_requirements(3, **answers)).name == name
+
+
+def test_every_note_can_be_reached() -> None:
+    every = [
+        make_requirements(3, horizon=300),
+        make_requirements(3, horizon="1d", delay="12h"),
+        make_requirements(3, contexts="segments"),
+        *(make_requirements(3, **answers) for answers in EXAMPLES.values()),
+    ]
+    for note in NOTES:
+        found = [note.text(each) for each in every if note.applies(each)]
+        assert found, note.name
+        assert all(text[0].isupper() and text.endswith(".") for text in found)
+
+
+@pytest.mark.parametrize("evaluate", [True, False])
+@pytest.mark.parametrize("answers", [*EXAMPLES.values(), {"contexts": "segments", "context_size": 2}])
+def test_the_program_runs_and_its_log_can_be_evaluated_if_asked(
+    answers, evaluate, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    advice = advise(3, evaluate=evaluate, **SMALL, **answers)
+    namespace: dict[str, Any] = {}
+    exec(advice.code, namespace)
+    bandit, decision = namespace["bandit"], namespace["decision"]
+    assert bandit.state.reward == advice.reward
+    inner = bandit.state.policy
+    while hasattr(inner, "policy"):  # a floor, segments
+        inner = inner.policy
+    assert inner.probability_kind == "closed form"
+    if evaluate:
+        assert advice.floor > 0
+        assert min(decision.probabilities.values()) >= advice.floor / len(decision.probabilities) - 1e-12
+    else:
+        assert "floor" not in advice.policy
+    bandit.close()
+    assert len({option.policy for option in advice.options}) == 3
+    assert advice.suggestion in advice.options
+
+
+def test_the_numbers_are_those_of_plan_and_simulate(clicks) -> None:
+    problem = "bernoulli:0.3,0.3,0.5,delay='fixed:100'"  # 2,400 decisions per day are 100 per hour
+    assert clicks.problem == problem
+    common = {"target": "arm:0", "decays": (), "runs": clicks.runs, "seed": 3}
+    pairs = {"against": "arm:2", "confidence": 1 - 0.05 / 3}
+    floors = [each.floor for each in clicks.tried]
+    assert floors == [0, 0.1, 0.2, 0.5, 1]
+    for question, name in ((pairs, "width"), ({}, "mean_width")):
+        rows = plan(
+            problem, 3000, policy="kl-ms+", floors=floors[:-1], boosters=(4,), **common, **question
+        ).rows
+        rows += plan(problem, 3000, policy="uniform", floors=(0,), **common, **question).rows
+        assert [getattr(each, name) for each in clicks.tried] == [row.width for row in rows]
+        if name == "width":
+            assert [each.found for each in clicks.tried] == [row.decided for row in rows]
+            assert [each.valid for each in clicks.tried] == [row.valid for row in rows]
+    policies = ["kl-ms+", "kl-ms+:floor=0.1", "kl-ms+:floor=0.2", "kl-ms+:floor=0.5", "uniform"]
+    assert [each.policy for each in clicks.tried] == policies
+    lost = simulate(policies, problem, 3000, clicks.trials, seed=3).final_regret
+    assert [each.regret for each in clicks.tried] == lost.mean(axis=1).tolist()
+    for each in clicks.tried:
+        assert each.loss == pytest.approx(each.regret / 1500)
+
+
+def test_the_smallest_floor_that_resolves_is_suggested(clicks) -> None:
+    assert clicks.resolves
+    needed = clicks.requirements.needed_width
+    z = NormalDist().inv_cdf(1 - 0.025 / 3)
+    assert needed == pytest.approx(0.2 * z / (z + 0.8416), rel=1e-4)
+    floors = [each for each in clicks.tried if each.floor > 0]
+    assert clicks.suggestion == next(each for each in floors if each.width <= needed)
+    assert clicks.needed_decisions < 3000
+
+
+def test_a_difference_that_cannot_be_found_is_a_compromise() -> None:
+    advice = advise(2, rate=0.1, lift=0.01, traffic=100, horizon=1000, delay="1h", quick=True)
+    assert advice.resolves is False
+    first, second, z = 0.09, 0.11 * 0.89, 1.959964 + 0.841621
+    assert advice.needed_decisions == pytest.approx(2 * (first + second) * (z / 0.01) ** 2, rel=1e-3)
+    assert "not even an equal split" in advice.reasons[1]
+    assert "(295 days of your traffic)" in advice.reasons[1]
+    split = advice.tried[-1]
+    floors = [each for each in advice.tried if each.floor > 0]
+    assert advice.suggestion == next(each for each in floors if each.width <= 1.5 * split.width)
+    assert advice.suggestion.found < 0.5
+
+
+def test_rare_rewards_need_more_decisions_than_the_normal_approximation_says() -> None:
+    advice = advise(2, rate=0.02, lift=0.06, horizon=420, delay="0s", quick=True)
+    assert advice.needed_decisions < 420
+    assert advice.resolves is False
+    assert "even with an equal split. Rewards that are nearly all equal take more" in advice.reasons[1]
+
+
+def test_revenue_that_does_not_come_counts_as_0() -> None:
+    answers = EXAMPLES["rewards from 0 to a maximum, mostly far below it"]
+    assert make_requirements(**answers | {"delay": 0}).reward_rule == Reward(low=0, high=1)
+    assert make_requirements(**answers).reward_rule == Reward(low=0, high=1, window="2d", default=0)
+    answers = EXAMPLES["rewards in a range"]
+    assert make_requirements(**answers, delay="2d").reward_rule == Reward(low=1, high=5, window="2d")
+
+
+def test_names_with_quotes_are_names_in_the_program(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = ["it's", 'a "b"', "ü\\n"]
+    namespace: dict[str, Any] = {}
+    exec(advise(names, **SMALL).code, namespace)
+    assert namespace["bandit"].arms == names
+    namespace["bandit"].close()
+
+
+def options(*rows: tuple[float, float, float]) -> list[AdviceOption]:
+    """Options with these floors, regrets and widths."""
+    return [
+        AdviceOption(policy=f"p:floor={floor}", floor=floor, regret=regret, regret_error=1.0, loss=0.1,
+                     width=width, valid=True)
+        for floor, regret, width in rows
+    ]  # fmt: skip
+
+
+ROWS = options((0, 10, 9), (0.1, 20, 4), (0.5, 40, 2), (1, 80, 1))
+
+
+@pytest.mark.parametrize(
+    ("needed", "max_regret", "evaluate", "floor", "reason"),
+    [
+        (4, None, True, 0.1, "resolves"),
+        (3.9, None, True, 0.5, "resolves"),
+        (1, None, True, 1, "resolves"),
+        (0.9, None, True, 1, "cannot resolve"),
+        (1, 50, True, 0.5, "too expensive"),
+        (1, 15, True, 0.1, "too expensive"),
+        (1, 80, True, 1, "resolves"),
+        (4, None, False, 0, "no evaluation"),
+    ],
+)
+def test_how_a_floor_is_chosen(needed, max_regret, evaluate, floor, reason) -> None:
+    chosen, why = choose_option(ROWS, needed, max_regret, evaluate=evaluate)
+    assert (chosen.floor, why) == (floor, reason)
+
+
+def test_intervals_that_are_not_valid_do_not_count() -> None:
+    rows = [*ROWS[:1], dataclasses.replace(ROWS[1], width=1.0, valid=False), *ROWS[2:]]
+    assert choose_option(rows, 2, None, evaluate=True)[0].floor == 0.5
+
+
+def test_alternatives_are_no_floor_and_an_equal_split_or_the_nearest() -> None:
+    for place, expected in ((0, [0.1, 1]), (1, [0, 1]), (2, [0, 1]), (3, [0.5, 0])):
+        assert [each.floor for each in alternatives(ROWS, ROWS[place])] == expected
+
+
+def test_a_price_that_is_too_low_is_reported() -> None:
+    advice = advise(2, rate=0.3, max_regret=0.5, **SMALL)
+    assert advice.warnings[0].startswith("The suggestion loses more than you accept (0.5)")
+
+
+def test_segments_are_separate_experiments() -> None:
+    answers: dict[str, Any] = {"rate": 0.3, "lift": 0.2, "traffic": 2400, "delay": "1h", "quick": True}
+    parts = advise(2, contexts="segments", context_size=2, horizon=2000, **answers)
+    assert parts.problem == "bernoulli:0.3,0.5,delay='fixed:50'"
+    assert parts.horizon == 1000
+    lost = simulate("uniform", parts.problem, 1000, parts.trials).final_regret.mean()
+    assert parts.tried[-1].regret == pytest.approx(2 * lost)
+    assert parts.requirements.confidence == 0.975
+
+
+def test_linear_models_have_no_intervals() -> None:
+    advice = advise(4, contexts="features", context_size=2, rate=0.3, lift=0.2, horizon=500, quick=True)
+    assert [each.policy for each in advice.options] == [
+        "lin-ms:floor=0.1,sigma2=0.21",
+        "kl-ms+:floor=0.1",
+        "uniform",
+    ]
+    assert (advice.resolves, advice.needed_decisions, advice.runs) == (None, None, 0)
+    assert all(math.isnan(each.width) for each in advice.options)
+    problem = context_problem_for(advice.requirements)
+    lost = simulate([each.policy for each in advice.options], problem, 500, advice.trials).final_regret
+    assert [each.regret for each in advice.options] == lost.mean(axis=1).tolist()
+    assert "margin" not in str(advice).partition("Keep in mind")[0]
+    with pytest.raises(maillard.CannotAnswer, match="nothing to draw"):
+        advice.plot()
+
+
+@pytest.mark.parametrize("kind", ["features", "actions"])
+def test_the_context_problem_has_the_rate_and_the_lift(kind) -> None:
+    r = make_requirements(4, contexts=kind, context_size=3, rate=0.3, lift=0.1)
+    problem: Any = context_problem_for(r)
+    means = problem.centre + (
+        problem.rows @ problem.coefficients if kind == "actions" else problem.rows @ problem.coefficients.T
+    )
+    assert sorted({round(float(each), 12) for each in means.ravel()}) == [0.3, 0.4]
+
+
+@pytest.mark.parametrize(
+    ("answers", "mean", "deviation"),
+    [
+        (EXAMPLES["rewards without a maximum"], 3.0, 4.0),
+        (EXAMPLES["rewards in a range"], 3.0, 1.0),
+        ({"reward": "bounded", "reward_range": (-2, 2), "rate": 1.0}, 1.0, math.sqrt(3)),
+        ({"reward": "unbounded", "rate": 9.0, "deviation": 1.0}, 9.0, 1.0),
+    ],
+)
+def test_simulated_rewards_have_the_mean_and_the_deviation(answers, mean, deviation) -> None:
+    r = make_requirements(2, lift=0.5, **answers)
+    problem, unit = problem_for(r)
+    low = r.low if unit != 1.0 else 0.0
+    assert problem.true_means * unit + low == pytest.approx([mean, mean + 0.5])
+    if isinstance(problem, Gaussian):
+        assert problem.variance == deviation**2
+        return
+    chances: Any = [1 - problem.true_means[0], problem.true_means[0]]
+    values: Any = [0.0, 1.0]
+    if isinstance(problem, Bounded):
+        chances, values = problem.probabilities[0], np.atleast_2d(problem.values)[0]
+    centre = sum(v * p for v, p in zip(values, chances, strict=True))
+    spread = math.sqrt(sum((v - centre) ** 2 * p for v, p in zip(values, chances, strict=True)))
+    assert spread * unit == pytest.approx(deviation)
+
+
+def test_a_long_experiment_is_simulated_in_part(monkeypatch) -> None:
+    monkeypatch.setattr(advice_simulation, "QUICK", advice_simulation.QUICK._replace(horizon=500))
+    advice = advise(2, rate=0.3, lift=0.3, horizon=2000, quick=True, threads=1)
+    assert advice.horizon == 500
+    text = " ".join(str(advice).split())
+    assert "Only the first 500 of 2,000 decisions were simulated" in text
+    assert "by a factor of 2 until the end" in text
+    needed = 2 * advice.requirements.needed_width  # four times as many decisions give half the width
+    assert advice.suggestion == next(each for each in advice.tried if each.floor > 0 and each.width <= needed)
+    cells = advice_simulation.FULL.cells
+    assert make_requirements(100, horizon=30_000).part_horizon > cells // 100  # then memory is the limit
+
+
+def test_defaults_are_stated() -> None:
+    r = make_requirements()
+    assert (r.arms, r.reward, r.rate, r.lift, r.horizon, r.window) == (
+        ("A", "B"), "clicks", 0.03, 0.015, 14_000, 3600.0,
+    )  # fmt: skip
+    assert {"arms", "reward", "rate", "lift", "traffic", "horizon", "delay", "evaluate"} == set(r.assumed)
+    assert make_requirements(reward="bounded", reward_range=(0, 10)).deviation == 5.0
+    assert make_requirements(rate=0.9).lift == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize(
+    ("answers", "message"),
+    [
+        ({"arms": 1}, "arms: expected a number of arms from 2 to 100"),
+        ({"arms": ["a", "a"]}, "at least two different names"),
+        ({"arms": "red"}, "arms: expected"),
+        ({"rate": 3}, "rate: expected a number > 0 and < 1, got 3"),
+        ({"rate": 0.5, "lift": 0.6}, "lift: expected a number > 0 and <= 0.5, got 0.6"),
+        ({"lift": 0}, "lift: expected"),
+        ({"reward_range": (0, 2)}, "reward_range: expected None: only bounded"),
+        ({"reward": "bounded", "reward_range": (2, 1)}, "reward_range: expected two numbers"),
+        ({"reward": "bounded", "reward_range": (0, 1), "deviation": 0.6}, "deviation: expected"),
+        ({"horizon": 5}, "horizon: expected at least 20 decisions, 10 per arm"),
+        ({"horizon": "soon"}, "horizon: expected seconds, or a number with a unit"),
+        ({"delay": "-1h"}, "delay: expected"),
+        ({"traffic": 0}, "traffic: expected a number > 0"),
+        ({"context_size": 3}, "context_size: expected None, because contexts is None"),
+        ({"contexts": "segments", "context_size": 0}, "context_size: expected a whole number"),
+        ({"contexts": "segments", "horizon": 30}, "10 per arm and segment"),
+        ({"evaluate": "yes"}, "evaluate: expected true or false"),
+        ({"max_regret": -1}, "max_regret: expected"),
+        ({"quick": 1}, "quick: expected true or false"),
+    ],
+)  # fmt: skip
+def test_wrong_answers_are_refused(answers, message) -> None:
+    with pytest.raises(InvalidValue, match="^" + message if ": " in message else message):
+        advise(**answers)
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(UnknownName, match="Did you mean 'clicks'"):
+        advise(reward="click")
+    with pytest.raises(UnknownName, match="contexts"):
+        advise(contexts="rows")
+
+
+def test_the_text_explains_and_is_short(clicks) -> None:
+    text = str(clicks)
+    assert max(map(len, text.partition("To repeat")[0].splitlines())) <= 90
+    assert text.index("Why") < text.index("What to expect") < text.index("In your program")
+    assert sum(line.startswith("* ") for line in text.splitlines()) == 1
+    assert len(repr(clicks).splitlines()) <= 10
+    assert clicks.policy in repr(clicks)
+    plain = json.loads(json.dumps(clicks.to_dict()))
+    assert plain["policy"] == clicks.policy
+    assert plain["code"] == clicks.code
+
+
+def test_the_figure_names_every_floor(clicks) -> None:
+    texts = {each.get_text() for each in clicks.plot().axes[0].texts}
+    assert {"no floor", "floor 10%", "equal split"} <= {each.removesuffix(" (suggested)") for each in texts}
+    assert sum(each.endswith("(suggested)") for each in texts) == 1
+
+
+def test_progress_is_reported() -> None:
+    seen: list[tuple[str, float]] = []
+    advise(2, rate=0.3, progress=lambda *step: seen.append(step), **SMALL)
+    assert list(dict.fromkeys(what for what, _ in seen)) == [
+        "comparing arms",
+        "evaluating an arm",
+        "measuring what is lost",
+    ]
+    assert all(0 <= fraction <= 1 for _, fraction in seen)
+
+
+def test_numbers_are_rounded_to_their_error() -> None:
+    assert with_error(94.94, 2.1) == "95 ± 2"
+    assert with_error(0.8715, 0.0123) == "0.87 ± 0.01"
+    assert with_error(12345.0, 321.0) == "12,300 ± 300"
+
+
+def test_the_page_has_the_rules() -> None:
+    from docs.generate import HERE
+
+    page = (HERE / "how-to" / "choose-policy.md").read_text(encoding="utf8")
+    assert rules_table() in page, "run `make docs`"
+    for rule in POLICY_RULES:
+        name, _, _ = rule.evidence.partition("#")
+        assert (HERE / name).exists()
