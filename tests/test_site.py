@@ -252,3 +252,14 @@ def test_a_picture_without_a_description_is_found(visit) -> None:
 def test_the_search_finds(words, expected, visit) -> None:
     page = visit(f"search.html?q={words}")
     page.wait_for_selector(f"#search-results a[href*='{expected}']")
+
+
+@pytest.mark.site
+@pytest.mark.parametrize("words", ["variance proxy", "floor", "delay"])
+def test_the_search_shows_the_changelog_last(words, visit) -> None:
+    page = visit(f"search.html?q={words}")
+    page.wait_for_selector("#search-results a[href*='changelog.html']")
+    links = page.eval_on_selector_all("#search-results li > a", "links => links.map((link) => link.href)")
+    from_changelog = ["changelog.html" in link for link in links]
+    assert not from_changelog[0]
+    assert from_changelog == sorted(from_changelog)

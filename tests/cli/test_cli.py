@@ -101,6 +101,14 @@ def test_errors_are_one_line() -> None:
     assert len(result.output.splitlines()) == 1
 
 
+@pytest.mark.parametrize("command", [["policies", "mine"], ["simulate", "mine"]])
+def test_an_unknown_policy_may_be_in_a_file_that_was_not_loaded(command) -> None:
+    assert run(*command, code=2).endswith(
+        "For a policy of your own, load its file: maillard --load FILE.py ...\n"
+    )
+    assert "--load" not in run("simulate", "ms+", "--problem", "mine", code=2)
+
+
 @pytest.mark.parametrize(("text", "message"), [("", "stopped"), ("stopped in round 7", "stopped in round 7")])
 def test_an_interrupted_simulation_says_so(monkeypatch, text, message) -> None:
     def interrupt(*_arguments, **_options) -> None:

@@ -9,7 +9,9 @@ import pytest
 
 import maillard
 from maillard import Policy, Tally
+from maillard.errors import InvalidValue
 from maillard.policies.numerics.families import FAMILIES
+from maillard.policies.numerics.score_distributions import GAUSSIAN
 from tests.conftest import NAMES, VARIANTS, make
 from tests.policies import reference
 
@@ -185,3 +187,52 @@ def test_kl_ms_loses_positivity_at_mean_one_and_jeffreys_keeps_it() -> None:
     tally = Tally([5, 5], [5, 3])
     assert np.isneginf(make("kl-ms").log_probabilities(tally)).tolist() == [False, True]
     assert np.isfinite(make("kl-ms:jeffreys=true").log_probabilities(tally)).all()
+
+
+def test_a_formula_that_branches_on_arrays_is_named(monkeypatch) -> None:
+    monkeypatch.setattr(Policy, "registry", dict(Policy.registry))
+
+    class Branching(maillard.Sampled):
+        name = "branching"
+        formula = "rivals with more than 5 pulls: p ∝ exp(-n d); others: p ∝ 1"
+
+        def rival(self, n, mean, best, t):
+            return -n * (best - mean) if n > 5 else 0.0
+
+    class BranchingIndex(maillard.Indexed):
+        name = "branching-index"
+        formula = "the mean, at most 1/2"
+
+        def index(self, n, mean, best, t, k):
+            return min(mean, 0.5 * n)
+
+    class BranchingScore(maillard.Perturbed):
+        name = "branching-score"
+        formula = "N(mean, 1 / N), or N(0, 1)"
+        noise = GAUSSIAN
+
+        def score(self, n, s):
+            return (s / n, n**-0.5) if n > 5 else (0.0, 1.0)
+
+    class BranchingLinear(maillard.LinearSampled):
+        name = "branching-linear"
+        formula = "p ∝ exp(-gap), at least exp(-1)"
+
+        def rival(self, gap, s2, t):
+            return max(-gap, -1.0 + 0 * gap)
+
+    tally = Tally([9, 8, 0], [6, 1, 0])
+    with pytest.raises(InvalidValue, match=r"branching: rival: .* np.where in place of `if`") as raised:
+        maillard.policy("branching").probabilities(tally)
+    assert "truth value" in str(raised.value.__cause__)
+    with pytest.raises(InvalidValue, match="branching-index: index: "):
+        maillard.policy("branching-index").probabilities(tally)
+    with pytest.raises(InvalidValue, match="branching-score: score: "):
+        maillard.policy("branching-score").probabilities(tally)
+    many = maillard.LinearTally.empty(features=1, arms=40)  # with few arms, a formula gets numbers
+    for arm in range(40):
+        many.add([1.0], arm / 40, arm=arm)
+    with pytest.raises(InvalidValue, match="branching-linear: rival: "):
+        maillard.policy("branching-linear", reward_range=(0, 1)).probabilities(many, [1.0])
+    with pytest.raises(InvalidValue, match="branching: rival: "):
+        maillard.simulate("branching", "bernoulli:0.6,0.4,0.3", 20, 2)

@@ -37,7 +37,7 @@ def test_logged_probabilities_are_the_policys_own(spec, problem) -> None:
         waiting.append((int(log.arms[t]), float(log.rewards[t])))
         if delay is None:
             ready = len(waiting)
-        elif delay.name == "batched":
+        elif isinstance(delay, problems.Batched):
             ready = len(waiting) if (t + 1) % 7 == 0 else 0
         else:
             ready = 1 if len(waiting) > 5 else 0

@@ -21,7 +21,7 @@ from maillard.cli import (
     service_commands,
     simulation_commands,
 )
-from maillard.errors import InvalidValue, MaillardError
+from maillard.errors import InvalidValue, MaillardError, UnknownName
 
 __all__ = ["main"]
 
@@ -33,7 +33,9 @@ class _Group(click.Group):
         try:
             return super().invoke(context)
         except MaillardError as error:
-            click.echo(f"maillard: {error}", err=True)
+            own = isinstance(error, UnknownName) and error.kind == "policy"
+            hint = ". For a policy of your own, load its file: maillard --load FILE.py ..." if own else ""
+            click.echo(f"maillard: {error}{hint}", err=True)
             context.exit(2)
         except KeyboardInterrupt as stopped:
             click.echo(f"maillard: {str(stopped) or 'stopped'}", err=True)

@@ -44,9 +44,9 @@ class RewardDistribution(NamedTuple):
 class Problem:
     """Arms with true means, and everything a simulation must know about their rewards.
 
-    `delay` determines when rewards are observed. With a `threshold`, the problem is to find which arms' means
-    reach it: the result is then the 0/1 loss of the answer instead of regret, ignoring arms within `epsilon`
-    of the threshold.
+    `delay` determines when rewards are observed: a `Delay`, a spec such as `batched:100`, or a number of
+    rounds. With a `threshold`, the problem is to find which arms' means reach it: the result is then the 0/1
+    loss of the answer instead of regret, ignoring arms within `epsilon` of the threshold.
 
     >>> from maillard.problems import Bernoulli
     >>> found = Bernoulli([0.1, 0.05, 0.05])
@@ -56,7 +56,7 @@ class Problem:
     array([0.1 , 0.05, 0.05])
     """
 
-    delay: Delay | None = dataclasses.field(default=None, kw_only=True)
+    delay: Delay | str | float | None = dataclasses.field(default=None, kw_only=True)
     threshold: float | None = dataclasses.field(default=None, kw_only=True)
     epsilon: float = dataclasses.field(default=0.0, kw_only=True)
     label: str = dataclasses.field(default="", kw_only=True, compare=False, repr=False)
@@ -117,7 +117,7 @@ class Problem:
     @property
     def is_delayed(self) -> bool:
         """Whether some rewards are observed after later choices."""
-        return self.delay is not None and not self.delay.is_none
+        return isinstance(self.delay, Delay) and not self.delay.is_none
 
     @property
     def measure(self) -> str:

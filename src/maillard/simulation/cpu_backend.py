@@ -12,6 +12,7 @@ import numpy as np
 
 from maillard.errors import InvalidValue
 from maillard.problems import ContextualProblem, Custom, Problem, codes
+from maillard.problems.delays import Delay
 from maillard.simulation.backends import CPU, Stopped, TrialBatch
 from maillard.simulation.compiled_plans import CompiledPlan, compile_plan, engines_for, raise_failure
 from maillard.simulation.context_plans import compile_context_plan
@@ -109,7 +110,11 @@ def problem_arguments(problem: Problem, sampler: UserSampler) -> tuple[Any, ...]
     """Return the problem's arguments of a loop: reward distribution, true means, delay, churn."""
     code, *arrays = problem.reward_distribution()
     delay = problem.delay
-    delays = (delay.code, float(delay.rounds)) if delay and problem.is_delayed else (codes.NO_DELAY, 0.0)
+    delays = (
+        (delay.code, float(delay.rounds))
+        if isinstance(delay, Delay) and problem.is_delayed
+        else (codes.NO_DELAY, 0.0)
+    )
     churn = np.array(problem.churn, np.float64)
     return code, sampler.address, *arrays, problem.true_means.copy(), *delays, churn
 

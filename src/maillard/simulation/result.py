@@ -81,7 +81,10 @@ class Outcome:
         return values
 
     def summary(self) -> list[dict[str, Any]]:
-        """Return one row per policy with statistics at the horizon."""
+        """Return one row per policy with statistics over trials, at the horizon.
+
+        The keys are policy, mean, standard error, deviation, median, 95% (the quantile) and max.
+        """
         last = self.final
         median, high = np.quantile(last, (0.5, 0.95), axis=1)
         columns = {

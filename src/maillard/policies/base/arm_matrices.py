@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,17 @@ def count_arms(n: Floats, eligible: Bools | None) -> int | Ints:
 def exact_sums(values: Floats) -> Floats:
     """Return the sums over arms, rounded once; of a vector, or of each column of a matrix."""
     return np.array([math.fsum(column) for column in np.atleast_2d(values.T).tolist()])
+
+
+def apply_formula(field: str, formula: Callable[..., Any], *arguments: Any) -> Any:
+    """Return the value of a formula for arrays; a formula that can only do numbers raises `InvalidValue`."""
+    try:
+        return formula(*arguments)
+    except InvalidValue:
+        raise
+    except ValueError as error:  # above all `if` on an array
+        allowed = "a formula for arrays, as with np.where in place of `if` and np.maximum in place of `max`"
+        raise InvalidValue(field, error, allowed) from error
 
 
 def as_arm_vector(field: str, value: Any, k: int) -> Floats:

@@ -8,7 +8,13 @@ import numpy as np
 
 from maillard.array_types import Bools, Floats
 from maillard.errors import InvalidValue
-from maillard.policies.base.arm_matrices import as_arm_matrix, as_arm_vector, count_arms, warm_arms
+from maillard.policies.base.arm_matrices import (
+    apply_formula,
+    as_arm_matrix,
+    as_arm_vector,
+    count_arms,
+    warm_arms,
+)
 from maillard.policies.base.policy import Policy, ProbabilityKind, include_cold_arms
 from maillard.policies.numerics.pooled_pulls import pooled_pulls
 
@@ -42,7 +48,8 @@ class Indexed(Policy):
 
     def indices(self, n: Floats, mean: Floats, t: int, k: int) -> Floats:
         """Return the index of each arm with observed rewards; k also counts the arms without."""
-        return as_arm_vector(f"{self.name}: index", self.index(n, mean, mean.max(), t, k), n.size)
+        field = f"{self.name}: index"
+        return as_arm_vector(field, apply_formula(field, self.index, n, mean, mean.max(), t, k), n.size)
 
     def _solve(self, n: Floats, s: Floats, t: int) -> tuple[Floats, Floats | None]:
         warm = n > 0
@@ -56,7 +63,8 @@ class Indexed(Policy):
         pulls = n if warm is None else np.where(warm, n, 1.0)
         mean = s / pulls
         best = mean.max(axis=0) if warm is None else mean.max(axis=0, initial=-np.inf, where=warm)
-        index = as_arm_matrix(self.index(pulls, mean, best, t, k), n.shape)
+        found = apply_formula(f"{self.name}: index", self.index, pulls, mean, best, t, k)
+        index = as_arm_matrix(found, n.shape)
         if index is None:
             return None
         if warm is None:

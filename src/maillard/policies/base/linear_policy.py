@@ -12,7 +12,7 @@ from maillard.array_types import Bools, Floats, Ints
 from maillard.errors import InvalidValue
 from maillard.feature_grid import GridRows, grid_units
 from maillard.linear_tally import LinearTally
-from maillard.policies.base.arm_matrices import FEW_ARMS, as_arm_vector
+from maillard.policies.base.arm_matrices import FEW_ARMS, apply_formula, as_arm_vector
 from maillard.policies.base.parameters import interval, real
 from maillard.policies.base.policy import Policy, ProbabilityKind, log_normalise, rounding_error
 from maillard.policies.numerics.linear_models import LinearModels
@@ -193,8 +193,10 @@ class LinearSampled(LinearPolicy):
         return np.array([weight - largest - total for weight in weights]) if total < math.inf else None
 
     def _weights(self, gap: Floats, s2: Floats, scores: LinearScores) -> Floats:
-        weights = as_arm_vector(f"{self.name}: rival", self.rival(gap, s2, scores.t), gap.size)
-        weights[scores.leads] = self.leader(s2[scores.leads], scores.t)
+        field = f"{self.name}: rival"
+        weights = as_arm_vector(field, apply_formula(field, self.rival, gap, s2, scores.t), gap.size)
+        of_leaders = s2[scores.leads], scores.t
+        weights[scores.leads] = apply_formula(f"{self.name}: leader", self.leader, *of_leaders)
         return weights
 
 
@@ -227,8 +229,9 @@ class LinearIndexed(LinearPolicy):
 
     def _solve_scores(self, scores: LinearScores, bounds: bool) -> tuple[Floats, None]:
         with np.errstate(all="ignore"):
-            found = self.index(scores.mu, scores.s2, scores.gap, scores.t)
-        index = as_arm_vector(f"{self.name}: index", found, scores.mu.size)
+            field = f"{self.name}: index"
+            found = apply_formula(field, self.index, scores.mu, scores.s2, scores.gap, scores.t)
+        index = as_arm_vector(field, found, scores.mu.size)
         top = np.maximum.reduce(index)
         if np.isnan(top):
             arm = int(np.argmax(np.isnan(index)))

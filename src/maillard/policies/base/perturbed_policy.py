@@ -8,7 +8,7 @@ import numpy as np
 
 from maillard.array_types import Floats
 from maillard.errors import InvalidValue
-from maillard.policies.base.arm_matrices import as_arm_vector
+from maillard.policies.base.arm_matrices import apply_formula, as_arm_vector
 from maillard.policies.base.policy import Policy, ProbabilityKind, include_cold_arms, rounding_error
 from maillard.policies.numerics.score_distributions import ScoreDistribution
 
@@ -48,7 +48,8 @@ class Perturbed(Policy):
     def _win(self, n: Floats, s: Floats) -> tuple[Floats, Floats]:
         from maillard.policies.numerics import quadrature
 
-        a, b = (as_arm_vector(f"{self.name}: score", part, n.size) for part in self.score(n, s))
+        field = f"{self.name}: score"
+        a, b = (as_arm_vector(field, part, n.size) for part in apply_formula(field, self.score, n, s))
         bad = ~self.noise.usable(a, b)
         if bad.any():
             arm = int(np.argmax(bad))

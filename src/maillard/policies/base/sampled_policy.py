@@ -8,7 +8,12 @@ import numpy as np
 
 from maillard.array_types import Bools, Floats
 from maillard.errors import InvalidValue
-from maillard.policies.base.arm_matrices import as_arm_matrix, as_arm_vector, warm_arms
+from maillard.policies.base.arm_matrices import (
+    apply_formula,
+    as_arm_matrix,
+    as_arm_vector,
+    warm_arms,
+)
 from maillard.policies.base.policy import Policy, ProbabilityKind, log_normalise
 
 
@@ -82,11 +87,13 @@ class Sampled(Policy):
             return None
         known = mean if warm is None else np.where(warm, mean, -np.inf)
         best = known.max(axis=0)
-        weights = as_arm_matrix(self.rival(pulls, mean, best, t), n.shape)
+        rivals = apply_formula(f"{self.name}: rival", self.rival, pulls, mean, best, t)
+        weights = as_arm_matrix(rivals, n.shape)
         if weights is None:
             return None
         leads = np.flatnonzero(known == best)
-        weights.reshape(-1)[leads] = self.leader(pulls.reshape(-1)[leads], t[leads % t.size])
+        of_leaders = pulls.reshape(-1)[leads], t[leads % t.size]
+        weights.reshape(-1)[leads] = apply_formula(f"{self.name}: leader", self.leader, *of_leaders)
         if warm is not None:
             weights[~warm] = 0.0
         if eligible is not None:
@@ -100,6 +107,7 @@ class Sampled(Policy):
         mean = self.estimate(n, s)
         best = np.maximum.reduce(mean)
         leads = mean == best
-        weights = as_arm_vector(f"{self.name}: rival", self.rival(n, mean, best, t), n.size)
-        weights[leads] = self.leader(n[leads], t)
+        field = f"{self.name}: rival"
+        weights = as_arm_vector(field, apply_formula(field, self.rival, n, mean, best, t), n.size)
+        weights[leads] = apply_formula(f"{self.name}: leader", self.leader, n[leads], t)
         return weights
