@@ -73,7 +73,7 @@ def verify(
     LOG is a SQLite log, a postgresql:// URL, or a file: an export, or a table of another program. A log in a
     database has a hash chain, which shows whether rows were deleted, added or changed. The verdict is
     "consistent", "broken", "not enough data" or "cannot be audited" (a table with only the probabilities of
-    the chosen arms). The exit status is 1 if the log is broken.
+    the chosen arms). The exit status is 1 if the log is broken, otherwise 0, even if it cannot be audited.
 
     \b
     maillard verify decisions.db
