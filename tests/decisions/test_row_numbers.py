@@ -77,10 +77,18 @@ def test_removed_rows_leave_gaps(tmp_path) -> None:
     for source in gaps:
         (found,) = warnings(source)
         assert found.startswith(TEXT)
-        assert any(each.startswith(TEXT) for each in compare(source, "arm:a", "arm:b").warnings)
+        difference = compare(source, "arm:a", "arm:b")
+        assert any(each.startswith(TEXT) for each in difference.warnings)
         assert verify(source).verdict != "broken"
+        for answer in (evaluate(source, "arm:a", adaptive=False, reward_range=(0, 1)), difference):
+            assert answer.best is None
+            assert all(
+                "rows are missing" in each.caveat for each in answer.values() if each.value is not None
+            )
     for source in whole:  # the control
         assert not warnings(source)
+        assert evaluate(source, "arm:a", adaptive=False, reward_range=(0, 1)).best is not None
+        assert compare(source, "arm:a", "arm:b").best is not None
 
 
 def test_the_index_of_a_data_frame(tmp_path) -> None:
