@@ -120,7 +120,10 @@ def test_numbers_that_occur_twice_are_copies(rows, tmp_path) -> None:
             compare(source, "arm:a", "arm:b", ["snips"]),
         ):
             assert "some rows appear twice" in answer.refusals["snips"]
-        assert verify(source).verdict == "broken"
+        found = verify(source)
+        assert found.verdict == "broken"
+        first = int(np.flatnonzero(np.diff(rows) == 0)[0]) + 2
+        assert f"(row {first} looks like a copy of the row before it)" in found.problems[-1].what
         with pytest.raises(CannotAnswer, match="some rows appear twice"):
             replay(source, "ms+", reward_range=(0, 1))
     if rows.size < 2 * ROWS:  # the control: without numbers, a few copies cannot be found

@@ -24,13 +24,14 @@ if TYPE_CHECKING:
 # The attributes of a Verification that are printed as JSON without conversion.
 _PLAIN_FIELDS = (
     "verdict", "experiment", "source", "decisions", "recomputed", "not_audited", "largest_error",
-    "problem_count", "audit_verdict", "limit", "seeded", "simulated_clock", "verified_before",
+    "problem_count", "audit_verdict", "limit", "seeded", "simulated_clock", "verified_before", "unchecked",
 )  # fmt: skip
 
 
 _CHOSEN_ONLY = (
     "only the probability of the chosen arm is known, not that of every arm\n"
-    "`maillard evaluate` prints the mean weight of a target: close to 1 if these probabilities are right"
+    "`maillard evaluate` prints the mean weight of a target: if these probabilities are right, it is close\n"
+    "to 1 for every arm (arm:NAME); in other targets, errors of several arms may cancel"
 )
 
 
@@ -289,8 +290,9 @@ def _print(found: Verification) -> None:
         echo(f"{found.recomputed:,} recomputed from the log; {largest}")
     if found.verified_before:
         echo(f"{found.verified_before:,} of them were verified before, according to the checkpoint", "dim")
-    for reason, count in found.not_recomputed.items():
-        echo(f"{count:,} not recomputed: {reason}", "yellow")
+    reasons = (f"{count:,} not recomputed: {reason}" for reason, count in found.not_recomputed.items())
+    for each in (*reasons, *found.unchecked):
+        echo(each, "yellow")
     if found.chain is not None:
         _print_chain(found.chain, echo)
     if found.audit_verdict == "cannot be audited":
