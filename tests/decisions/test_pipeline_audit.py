@@ -153,13 +153,13 @@ def test_what_a_table_does_not_show() -> None:
         (log, False, ["no column numbers the rows", "no times"]),
         (timed, True, ["no column numbers the rows"]),
     ):
-        found = verify(table(given, times=times)).unchecked
+        found = verify(table(given, times=times)).notes
         assert [each.partition(":")[0] for each in found] == words
     numbered = table(timed, times=True).append_column("row", pa.array(np.arange(len(log["arm"]))))
-    assert not verify(numbered).unchecked
+    assert not verify(numbered).notes
     bandit = Bandit(["a", "b"], "uniform")
     bandit.choose(size=10)
-    assert not verify(bandit).unchecked
+    assert not verify(bandit).notes
 
 
 def test_correct_logs_are_accepted() -> None:

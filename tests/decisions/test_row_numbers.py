@@ -79,7 +79,9 @@ def test_removed_rows_leave_gaps(tmp_path) -> None:
         assert found.startswith(TEXT)
         difference = compare(source, "arm:a", "arm:b")
         assert any(each.startswith(TEXT) for each in difference.warnings)
-        assert verify(source).verdict != "broken"
+        verified = verify(source)
+        assert verified.verdict != "broken"
+        assert verified.notes[0].startswith(TEXT)
         for answer in (evaluate(source, "arm:a", adaptive=False, reward_range=(0, 1)), difference):
             assert answer.best is None
             assert all(

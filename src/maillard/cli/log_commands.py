@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # The attributes of a Verification that are printed as JSON without conversion.
 _PLAIN_FIELDS = (
     "verdict", "experiment", "source", "decisions", "recomputed", "not_audited", "largest_error",
-    "problem_count", "audit_verdict", "limit", "seeded", "simulated_clock", "verified_before", "unchecked",
+    "problem_count", "audit_verdict", "limit", "seeded", "simulated_clock", "verified_before", "notes",
 )  # fmt: skip
 
 
@@ -291,7 +291,7 @@ def _print(found: Verification) -> None:
     if found.verified_before:
         echo(f"{found.verified_before:,} of them were verified before, according to the checkpoint", "dim")
     reasons = (f"{count:,} not recomputed: {reason}" for reason, count in found.not_recomputed.items())
-    for each in (*reasons, *found.unchecked):
+    for each in (*reasons, *found.notes):
         echo(each, "yellow")
     if found.chain is not None:
         _print_chain(found.chain, echo)

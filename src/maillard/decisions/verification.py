@@ -62,8 +62,8 @@ class Verification:
     recomputed: int = 0
     not_recomputed: Counter[str] = field(default_factory=Counter)
     "Decisions whose probabilities could not be recomputed, by reason."
-    unchecked: list[str] = field(default_factory=list)
-    "Faults of a table of another program that cannot be found in it, in words."
+    notes: list[str] = field(default_factory=list)
+    "What is unusual about a table of another program, and which faults cannot be found in it."
     not_audited: int = 0
     "Decisions without a choice of their own (sticky assignments), or with unknown probabilities."
     largest_error: float = 0.0
@@ -213,7 +213,7 @@ def _audit_rows(log: DecisionLog, found: Verification, audit: Audit) -> None:
         found.add_problem(None, str(error))
         for _ in every:
             pass
-    found.unchecked = pipeline.unchecked if log.foreign else []
+    found.notes = [*pipeline.doubts, *pipeline.unchecked] if log.foreign else []
     for fault in pipeline.located_faults if audit.verdict != "broken" else ():
         found.add_problem(None, fault)
 
