@@ -44,7 +44,7 @@ PAGES = [README, ROOT / "CONTRIBUTING.md", *DOCS]
 # Tutorials and CONTRIBUTING.md have tests of their own.
 WITH_CODE = [README, *(page for page in DOCS if page.parent.name != "tutorials")]
 # Programs in `sh` blocks other than maillard and make.
-PROGRAMS = {"chown", "cp", "cat", "createdb", "curl", "export", "mkdir", "mv", "pg_dump", "pg_restore"}
+PROGRAMS = {".", "chown", "cp", "cat", "createdb", "curl", "export", "mkdir", "mv", "pg_dump", "pg_restore"}
 PROGRAMS |= {"pip", "podman", "python", "python3", "systemctl"}
 
 
