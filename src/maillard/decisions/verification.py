@@ -209,11 +209,11 @@ def _audit_rows(log: DecisionLog, found: Verification, audit: Audit) -> None:
     try:
         for columns in columns_of(log, every):
             pipeline.add_columns(columns, foreign=log.foreign)
+        found.notes = [*pipeline.doubts, *pipeline.unchecked] if log.foreign else []
     except InvalidValue as error:  # a row that cannot be evaluated; the audit of choices goes on
         found.add_problem(None, str(error))
         for _ in every:
             pass
-    found.notes = [*pipeline.doubts, *pipeline.unchecked] if log.foreign else []
     for fault in pipeline.located_faults if audit.verdict != "broken" else ():
         found.add_problem(None, fault)
 

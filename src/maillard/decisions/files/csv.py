@@ -166,6 +166,8 @@ def _read_structs(types: Mapping[str, str]) -> Callable[[str], list[dict[str, An
 
 _TRUTH = {"true": True, "false": False}
 _ALLOWED = {
+    "strings": 'a list of names, such as ["red", "blue"]',
+    "floats": "a list of log probabilities, one for each eligible arm, such as [-0.22, -1.61]",
     "float": "a number",
     "integer": "a whole number",
     "time": "a time such as 2026-03-01 12:00:00 (UTC) or 2026-03-01T12:00:00+01:00",
