@@ -115,7 +115,7 @@ def run_readme(programs: Path, folder: Path) -> None:
     (folder / "example.py").write_text(example, encoding="utf8")
     printed = output([programs / "python", "example.py"], folder)
     assert "1000 of 1000 logged probabilities recomputed" in printed, printed
-    commands = re.findall(r"^\.venv/bin/(maillard .+)$", text, re.MULTILINE)
+    commands = re.findall(r"^(maillard (?:verify|evaluate|compare) .+)$", text, re.MULTILINE)
     assert len(commands) >= 3, commands
     for command in commands:
         name, *arguments = command.split()

@@ -47,7 +47,7 @@ PAGES = [README, ROOT / "CONTRIBUTING.md", *DOCS]
 WITH_CODE = [README, *(page for page in DOCS if page.parent.name != "tutorials")]
 # Programs in `sh` blocks other than maillard and make.
 PROGRAMS = {"chown", "cp", "cat", "createdb", "curl", "export", "mkdir", "mv", "pg_dump", "pg_restore"}
-PROGRAMS |= {"pip", "podman", "python", "python3", "systemctl"}
+PROGRAMS |= {"pip", "podman", "python", "python3", "source", "systemctl"}
 
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.relative_to(ROOT).as_posix())

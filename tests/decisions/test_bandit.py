@@ -349,10 +349,10 @@ def test_an_archived_experiment_makes_no_choices_and_no_changes(log: Log) -> Non
     made = bandit.choose()
     bandit.archive()
     assert bandit.summary()["archived"]
-    with pytest.raises(Paused, match="archived"):
+    with pytest.raises(Paused, match=r"archived; resume it first \(bandit\.resume\(\)\)"):
         bandit.choose()
     for change in (bandit.pause, bandit.reset, lambda: bandit.add_arm("green")):
-        with pytest.raises(Paused, match="archived"):
+        with pytest.raises(Paused, match=r"archived; resume it first \(bandit\.resume\(\)\)"):
             change()
     assert bandit.reward(made.id, 1) == "applied"
     again = log.bandit()

@@ -465,6 +465,24 @@ def test_a_foreign_table_requires_arm_and_probability(tmp_path) -> None:
         read_log(path, columns={"chance": "p"})
 
 
+def test_one_probability_is_no_list_of_log_probabilities(tmp_path) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text("arm,probability,p1\nred,0.5,0.5\n", encoding="utf8")
+    with pytest.raises(
+        InvalidValue, match="log_probabilities: expected a list of log probabilities, one for"
+    ):
+        read_log(path, columns={"log_probabilities": "p1"})
+
+
+@pytest.mark.parametrize(("separator", "name"), [(";", "semicolons"), ("\t", "tabs")])
+def test_a_csv_file_without_commas_is_refused_with_the_reason(separator, name, tmp_path) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text(separator.join(["banner", "p"]) + "\n" + separator.join(["red", "0,5"]), encoding="utf8")
+    for columns in (None, {"arm": "banner", "probability": "p"}):
+        with pytest.raises(InvalidValue, match=f"header: expected commas .* to have {name}, so convert it"):
+            read_log(path, columns=columns)
+
+
 def test_times_of_a_foreign_table_without_a_zone_are_utc(tmp_path) -> None:
     path = tmp_path / "own.csv"
     times = ["2026-03-02", "2026-03-02 00:30:00", "2026-03-02T01:00:00+00:15", "2026-03-02 01:00:00.5"]

@@ -140,8 +140,26 @@ def test_rows_of_different_units_at_the_same_time_are_no_copies(full) -> None:
     for cluster in ("row", "unit"):
         assert evaluate(same, "arm:0", ["ips"], cluster=cluster).diagnostics.faults == copies
         assert evaluate(other, "arm:0", ["ips"], cluster=cluster).diagnostics.faults != copies
-    assert copies[0] in [problem.what for problem in verify(same).problems]
-    assert copies[0] not in [problem.what for problem in verify(other).problems]
+    first = f"{copies[0]} (row 2 looks like a copy of the row before it)"
+    assert first in [problem.what for problem in verify(same).problems]
+    assert not any(problem.what.startswith(copies[0]) for problem in verify(other).problems)
+
+
+def test_what_a_table_does_not_show() -> None:
+    """A table without times and row numbers, with times, and with both; a log of our own shows everything."""
+    log = logged("uniform")
+    timed = log | {"time": np.arange(len(log["arm"])) * 1_000_000}
+    for given, times, words in (
+        (log, False, ["no column numbers the rows", "no times"]),
+        (timed, True, ["no column numbers the rows"]),
+    ):
+        found = verify(table(given, times=times)).notes
+        assert [each.partition(":")[0] for each in found] == words
+    numbered = table(timed, times=True).append_column("row", pa.array(np.arange(len(log["arm"]))))
+    assert not verify(numbered).notes
+    bandit = Bandit(["a", "b"], "uniform")
+    bandit.choose(size=10)
+    assert not verify(bandit).notes
 
 
 def test_correct_logs_are_accepted() -> None:

@@ -77,10 +77,20 @@ def test_removed_rows_leave_gaps(tmp_path) -> None:
     for source in gaps:
         (found,) = warnings(source)
         assert found.startswith(TEXT)
-        assert any(each.startswith(TEXT) for each in compare(source, "arm:a", "arm:b").warnings)
-        assert verify(source).verdict != "broken"
+        difference = compare(source, "arm:a", "arm:b")
+        assert any(each.startswith(TEXT) for each in difference.warnings)
+        verified = verify(source)
+        assert verified.verdict != "broken"
+        assert verified.notes[0].startswith(TEXT)
+        for answer in (evaluate(source, "arm:a", adaptive=False, reward_range=(0, 1)), difference):
+            assert answer.best is None
+            assert all(
+                "rows are missing" in each.caveat for each in answer.values() if each.value is not None
+            )
     for source in whole:  # the control
         assert not warnings(source)
+        assert evaluate(source, "arm:a", adaptive=False, reward_range=(0, 1)).best is not None
+        assert compare(source, "arm:a", "arm:b").best is not None
 
 
 def test_the_index_of_a_data_frame(tmp_path) -> None:
@@ -112,7 +122,10 @@ def test_numbers_that_occur_twice_are_copies(rows, tmp_path) -> None:
             compare(source, "arm:a", "arm:b", ["snips"]),
         ):
             assert "some rows appear twice" in answer.refusals["snips"]
-        assert verify(source).verdict == "broken"
+        found = verify(source)
+        assert found.verdict == "broken"
+        first = int(np.flatnonzero(np.diff(rows) == 0)[0]) + 2
+        assert f"(row {first} looks like a copy of the row before it)" in found.problems[-1].what
         with pytest.raises(CannotAnswer, match="some rows appear twice"):
             replay(source, "ms+", reward_range=(0, 1))
     if rows.size < 2 * ROWS:  # the control: without numbers, a few copies cannot be found

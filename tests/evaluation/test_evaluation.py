@@ -488,7 +488,7 @@ def test_missing_rewards_of_a_foreign_log_are_an_error() -> None:
     rewards = table["reward"].to_pylist()
     rewards[20] = None
     table = table.set_column(table.schema.get_field_index("reward"), "reward", pa.array(rewards))
-    with pytest.raises(InvalidValue, match="row 21: reward"):
+    with pytest.raises(InvalidValue, match=r"row 21: reward: .*if an empty cell means .* no click, write 0"):
         evaluate(table, "arm:red")
     with pytest.raises(InvalidValue, match="row 21: reward"):
         evaluate(table.to_pandas(), "arm:red")
@@ -614,7 +614,9 @@ def test_wrong_probabilities_are_refused() -> None:
         report = evaluate(table, "arm:green", reward_range=(0, 1))
         assert bool(report.refusals) == refused
         assert report.diagnostics.audit == ("broken" if refused else "consistent")
-    assert "do not agree with the logged probabilities" in report.refusals["snips"]
+    why = report.refusals["snips"]
+    assert "do not agree with the logged probabilities: 'green' was chosen " in why
+    assert ", and 400 are expected (|z| = " in why
 
 
 def test_a_log_without_the_probabilities_of_all_arms() -> None:

@@ -166,7 +166,9 @@ def test_the_interval_of_a_chosen_level_is_that_of_the_level_with_least_shrinkag
 def test_a_floor_that_the_log_violates() -> None:
     table, *_ = random_log(n=500, seed=2)
     for name in ("ips", "aipw", "cs-betting"):
-        with pytest.raises(InvalidValue, match="floor allows"):
+        with pytest.raises(
+            InvalidValue, match=r"a floor of 1 allows \(this one needs a floor of at most 0\.\d+\)"
+        ):
             evaluate(table, "arm:blue", [name], floor=1, reward_range=(-9, 9))
 
 

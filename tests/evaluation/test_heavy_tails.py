@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from maillard import Bandit, Reward, compare, evaluate
@@ -111,6 +112,23 @@ def test_a_stated_mean_square_gives_a_narrow_interval_that_is_recommended(shop) 
 def test_the_caveat_of_skewed_rewards_names_it(shop) -> None:
     assert "second_moment" in evaluate(shop, "arm:a")["snips"].caveat
     assert "second_moment" not in evaluate(shop, "arm:a", second_moment=MEAN_SQUARE)["snips"].caveat
+
+
+def test_the_caveat_of_rare_clicks_does_not_offer_what_is_for_heavy_tails() -> None:
+    """One click in 25 views of each arm, half as many views of b: too few for a normal interval."""
+    rows = range(1500)
+    arms = ["b" if row % 5 == 0 else "a" for row in rows]
+    probability = [0.2 if arm == "b" else 0.8 for arm in arms]
+    clicks = [float(row % 26 == 0) for row in rows]
+    unit = [f"visitor-{row}" for row in rows]
+    log = pa.table({"arm": arms, "probability": probability, "reward": clicks, "unit": unit})
+    caveats = {arm: evaluate(log, f"arm:{arm}", ["ips"], comparisons=1)["ips"].caveat for arm in "ab"}
+    assert "12 of the 300 rewards that count have the rarer value: a normal interval needs" in caveats["b"]
+    assert not caveats["a"]
+    assert "cs-catoni" not in caveats["b"]
+    both = compare(log, "arm:a", "arm:b", ["ips"])["ips"].caveat
+    assert both.startswith("arm:b: only 12 of the 300")
+    assert both.count("a confidence sequence is safer") == 1
 
 
 def test_compare_includes_it_only_if_the_mean_square_is_stated(shop) -> None:

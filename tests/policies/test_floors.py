@@ -125,7 +125,7 @@ def test_a_target_under_a_floor() -> None:
 
 @pytest.mark.parametrize("epsilon", [-0.1, 1.1, math.nan, [0.6, 0.6], [-0.1, 0.1], [[0.1]], [], "much", None])
 def test_bad_floors(epsilon) -> None:
-    with pytest.raises(InvalidValue, match="WithFloor: epsilon: expected a number from 0 to 1"):
+    with pytest.raises(InvalidValue, match=r"^floor: expected a number from 0 to 1"):
         WithFloor(make("ms"), epsilon)
 
 
@@ -177,7 +177,7 @@ def test_properties_of_a_decaying_floor() -> None:
 
 @pytest.mark.parametrize("decay", [-0.1, 1.0, 1.5, math.nan, True, "fast", None, (0.1, 0.2)])
 def test_bad_decays(decay) -> None:
-    with pytest.raises(InvalidValue, match="WithFloor: decay: expected a number >= 0 and < 1"):
+    with pytest.raises(InvalidValue, match=r"^floor_decay: expected a number >= 0 and < 1"):
         WithFloor(make("ms"), 0.1, decay=decay)
 
 

@@ -285,7 +285,7 @@ def test_families_reject_rewards_outside_their_support(name, sums) -> None:
         ("med:family=cauchy", {}, "family: expected one of gaussian, bernoulli, poisson, exponential"),
         ("kl-ms:jeffreys=7", {}, "jeffreys: expected true or false, got 7"),
         ("epsilon-greedy:epsilon=2", {}, "epsilon: .*got 2"),
-        ("ms:floor=2", {"sigma2": 1}, "WithFloor: epsilon: expected a number from 0 to 1"),
+        ("ms:floor=2", {"sigma2": 1}, "floor: expected a number from 0 to 1"),
         ("ms:sigma2=1", {"sigma2": 2}, r"sigma2: expected 1 as in the spec \(or leave .*\), got 2"),
         ("ms:0.5", {"sigma2": 2}, "expected parameters as key=value, got 0.5"),
         ("arm", {}, "one arm, as in arm:blue"),

@@ -182,7 +182,11 @@ def test_error_messages_do_not_contain_python(shared, body, parts) -> None:
 def test_a_paused_experiment_says_how_to_continue(shared) -> None:
     experiment = shared.create_experiment()
     experiment.request("POST", ":pause")
-    assert experiment.decide().json()["error"]["message"].endswith("is paused; resume it first")
+    assert (
+        experiment.decide()
+        .json()["error"]["message"]
+        .endswith("is paused; resume it first (bandit.resume())")
+    )
 
 
 @pytest.mark.parametrize("window", ["90s", "1.5m", 90, 90.0])

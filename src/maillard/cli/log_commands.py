@@ -25,13 +25,14 @@ if TYPE_CHECKING:
 # The attributes of a Verification that are printed as JSON without conversion.
 _PLAIN_FIELDS = (
     "verdict", "experiment", "source", "decisions", "recomputed", "not_audited", "largest_error",
-    "problem_count", "audit_verdict", "limit", "seeded", "simulated_clock", "verified_before",
+    "problem_count", "audit_verdict", "limit", "seeded", "simulated_clock", "verified_before", "notes",
 )  # fmt: skip
 
 
 _CHOSEN_ONLY = (
     "only the probability of the chosen arm is known, not that of every arm\n"
-    "`maillard evaluate` prints the mean weight of a target: close to 1 if these probabilities are right"
+    "`maillard evaluate` prints the mean weight of a target: if these probabilities are right, it is close\n"
+    "to 1 for every arm (arm:NAME); in other targets, errors of several arms may cancel"
 )
 
 
@@ -74,7 +75,7 @@ def verify(
     LOG is a SQLite log, a postgresql:// URL, or a file: an export, or a table of another program. A log in a
     database has a hash chain, which shows whether rows were deleted, added or changed. The verdict is
     "consistent", "broken", "not enough data" or "cannot be audited" (a table with only the probabilities of
-    the chosen arms). The exit status is 1 if the log is broken.
+    the chosen arms). The exit status is 1 if the log is broken, otherwise 0, even if it cannot be audited.
 
     \b
     maillard verify decisions.db
@@ -290,8 +291,9 @@ def _print(found: Verification) -> None:
         echo(f"{found.recomputed:,} recomputed from the log; {largest}")
     if found.verified_before:
         echo(f"{found.verified_before:,} of them were verified before, according to the checkpoint", "dim")
-    for reason, count in found.not_recomputed.items():
-        echo(f"{count:,} not recomputed: {reason}", "yellow")
+    reasons = (f"{count:,} not recomputed: {reason}" for reason, count in found.not_recomputed.items())
+    for each in (*reasons, *found.notes):
+        echo(each, "yellow")
     if found.chain is not None:
         _print_chain(found.chain, echo)
     if found.audit_verdict == "cannot be audited":

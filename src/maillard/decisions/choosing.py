@@ -206,9 +206,9 @@ class DecisionBatch:
 
     def _check_running(self) -> None:
         if self.state.archived:
-            raise Archived(f"experiment {self.experiment!r} is archived; resume it first")
+            raise Archived(f"experiment {self.experiment!r} is archived; resume it first (bandit.resume())")
         if self.state.paused:
-            raise Paused(f"experiment {self.experiment!r} is paused; resume it first")
+            raise Paused(f"experiment {self.experiment!r} is paused; resume it first (bandit.resume())")
 
     # Idempotency keys.
 

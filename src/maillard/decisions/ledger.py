@@ -247,7 +247,7 @@ def change(transaction: Transaction, state: State, make: Callable[[State], Admin
     state = state.after(transaction.events(state.number))
     event = dataclasses.replace(make(state), number=state.number + 1, time=transaction.now)
     if state.archived and not isinstance(event, Resume | Archive | EraseUnit | Prune):
-        raise Archived("the experiment is archived; resume it first")
+        raise Archived("the experiment is archived; resume it first (bandit.resume())")
     changed = state.after([event])
     changed.check_policy()
     transaction.add_events([event], Head(event.number, event.number, changed.epoch))

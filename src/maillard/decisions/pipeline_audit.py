@@ -57,6 +57,8 @@ _ORDER = (
     "the time of the decision and remove copies"
 )
 _COPIES = "some rows appear twice; remove the copies"
+_NO_NUMBERS = "no column numbers the rows: missing rows, and copies that are far apart, cannot be found"
+_NO_TIMES = "no times: a wrong order can be found only if the choices show it"
 _REPEATS = (
     "rows next to each other have the same arm more often than their probabilities allow: rows may be sorted "
     "by arm or appear twice, or visitors who came back saw the same arm again. Estimators that need the "
@@ -91,10 +93,14 @@ class PipelineAudit:
     orderings: float = 0.0
     "The log of the number of orderings of these rewards, divided by the number of sorted ones."
     numbers: RowNumbers = field(default_factory=RowNumbers)
+    first_copy: float = math.inf
+    "The first row that looks like a copy of the one before. The compiled loop does not find it."
+    has_times: bool = False
 
     def add_columns(self, columns: Columns, *, foreign: bool) -> None:
         """Add rows. Only those of a foreign log are tested for late probabilities and sorted rewards."""
         self.add_numbers(columns)
+        self.has_times |= bool(columns.time.any())
         columns = columns.filter(~columns.repeated)
         if len(columns) > 1:
             self._add_pairs(columns)
@@ -106,6 +112,7 @@ class PipelineAudit:
         if columns.step is not None:
             content = columns.arm, columns.log_probability, columns.position, columns.time
             self.numbers += RowNumbers.of(columns.step, *content)
+            self.first_copy = min([self.first_copy, *columns.row[columns.step == 0][:1].tolist()])
 
     def _add_pairs(self, columns: Columns) -> None:
         arm, time, logs = columns.arm, columns.time, columns.log_probabilities
@@ -121,7 +128,7 @@ class PipelineAudit:
             self.chosen_order = _merged(self.chosen_order, _sums_of(terms[pair], terms[pair] ** 2))
             if has_times:
                 pair &= of_same_unit(time[1:] == time[:-1], columns)
-                self._add_copies((arm[1:] == arm[:-1])[pair], np.exp(log[1:])[pair])
+                self._add_copies((arm[1:] == arm[:-1])[pair], np.exp(log[1:])[pair], columns.row[1:][pair])
             return
         every = np.arange(len(columns))
         before, now = logs[every[:-1], arm[:-1]], logs[every[1:], arm[:-1]]
@@ -134,9 +141,10 @@ class PipelineAudit:
         same = of_same_unit(same, columns)
         if has_times or same.sum() < 0.5 * pair.sum():  # otherwise this would be the same sum once more
             self.copies = _merged(self.copies, _sums_of(terms[same], variance[same]))
-            self._add_copies((arm[1:] == arm[:-1])[same], p[same])
+            self._add_copies((arm[1:] == arm[:-1])[same], p[same], columns.row[1:][same])
 
-    def _add_copies(self, repeat: NDArray[np.bool_], p: Floats) -> None:
+    def _add_copies(self, repeat: NDArray[np.bool_], p: Floats, row: NDArray[np.int64]) -> None:
+        self.first_copy = min([self.first_copy, *row[repeat][:1].tolist()])
         ratio = np.divide(1.0 - NO_COPY, p, out=np.zeros_like(p), where=repeat & (p > 0))
         self.copy_evidence += float(np.log(NO_COPY + ratio).sum())
 
@@ -179,6 +187,8 @@ class PipelineAudit:
             self.is_sorted and other.is_sorted,
             self.orderings + other.orderings,
             self.numbers + other.numbers,
+            min(self.first_copy, other.first_copy),
+            self.has_times or other.has_times,
         )
 
     def scores(self) -> list[Score]:
@@ -200,6 +210,18 @@ class PipelineAudit:
     def faults(self) -> list[str]:
         """The likely faults of the program that wrote the log, in words; empty if none was found."""
         return list(dict.fromkeys(self._faults()))
+
+    @property
+    def located_faults(self) -> list[str]:
+        """The same, with the number of a row that looks like a copy."""
+        where = f" (row {self.first_copy:,} looks like a copy of the row before it)"
+        located = {_COPIES: _COPIES + where * math.isfinite(self.first_copy)}
+        return [located.get(fault, fault) for fault in self.faults]
+
+    @property
+    def unchecked(self) -> list[str]:
+        """Which faults cannot be found, because the rows have no numbers or no times."""
+        return [_NO_NUMBERS] * (not self.numbers.rows) + [_NO_TIMES] * (not self.has_times)
 
     @property
     def doubts(self) -> list[str]:

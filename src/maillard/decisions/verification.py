@@ -67,9 +67,10 @@ class Verification(VerificationDisplay):
     source: str
     decisions: int = 0
     recomputed: int = 0
-    "Decisions whose probabilities were recomputed."
     not_recomputed: Counter[str] = field(default_factory=Counter)
     "Decisions whose probabilities could not be recomputed, by reason."
+    notes: list[str] = field(default_factory=list)
+    "What is unusual about a table of another program, and which faults cannot be found in it."
     not_audited: int = 0
     "Decisions without a choice of their own (sticky assignments), or with unknown probabilities."
     largest_error: float = 0.0
@@ -78,9 +79,8 @@ class Verification(VerificationDisplay):
     problems: list[LogProblem] = field(default_factory=list)
     "The first problems; `problem_count` is the number of all."
     arms: list[Score] = field(default_factory=list)
-    "The audit's score of each arm."
     weights: Score | None = None
-    "The audit's score of the importance weights."
+    "The audit's score of the importance weights; `arms` has that of each arm."
     limit: float = math.inf
     "The largest |z| of a score that is consistent with the probabilities."
     seeded: bool = False
@@ -217,11 +217,12 @@ def _audit_rows(log: DecisionLog, found: Verification, audit: Audit) -> None:
     try:
         for columns in columns_of(log, every):
             pipeline.add_columns(columns, foreign=log.foreign)
+        found.notes = [*pipeline.doubts, *pipeline.unchecked] if log.foreign else []
     except InvalidValue as error:  # a row that cannot be evaluated; the audit of choices goes on
         found.add_problem(None, str(error))
         for _ in every:
             pass
-    for fault in pipeline.faults if audit.verdict != "broken" else ():
+    for fault in pipeline.located_faults if audit.verdict != "broken" else ():
         found.add_problem(None, fault)
 
 
@@ -297,8 +298,7 @@ class RowChecker:
         assert log.reward is not None  # only a foreign log has no reward rule
         self.found, self.sticky, self.rule = found, log.sticky, log.reward
         self.epoch_ends = epoch_ends(log.events)
-        # Decisions of the current state: originals by id, and repeats. Ids of different processes are not in
-        # order of time.
+        # Decisions of the current state: originals by id, and repeats. Ids are not in order of time.
         self.state = 0
         self.origins: dict[str, Decision] = {}
         self.repeats: list[Decision] = []

@@ -327,8 +327,8 @@ def _difference(name: str, pair: Pair, penalty: float | None) -> Estimate:
         assumes = "many rows, none of which dominates the variance: probabilities bounded away from 0"
     both = [report.evidence for report in (pair.first, pair.second)]
     caveats = [evidence.caveat_of(estimator, evidence.caveat) for evidence in both]
-    parts = dict.fromkeys(part for caveat in caveats for part in caveat.split("; ") if part)
-    texts = {"assumes": pair.evidence.assumptions_of(estimator, assumes, by_unit), "caveat": "; ".join(parts)}
+    assumes = pair.evidence.assumptions_of(estimator, assumes, by_unit)
+    texts = {"assumes": assumes, "caveat": _joined(pair, *caveats)}
     return estimates.normal_estimate(name, value, error, pair.evidence, by_unit, **texts)
 
 
@@ -364,5 +364,16 @@ def _difference_of_sequences(name: str, pair: Pair) -> Estimate:
         interval="two confidence sequences, simultaneously valid",
         anytime_valid=True,
         assumes=pair.first[name].assumes,
-        caveat="; ".join(dict.fromkeys(filter(None, [pair.first[name].caveat, pair.second[name].caveat]))),
+        caveat=_joined(pair, pair.first[name].caveat, pair.second[name].caveat),
     )
+
+
+def _joined(pair: Pair, first: str, second: str) -> str:
+    """The caveats of two targets: first those of only one of them, after its name, then those of both."""
+    one, other = ([part for part in caveat.split("; ") if part] for caveat in (first, second))
+    only = [
+        f"{report.target}: {'; '.join(own)}"
+        for report, parts, others in ((pair.first, one, other), (pair.second, other, one))
+        if (own := [part for part in parts if part not in others])
+    ]
+    return "; ".join([*only, *(part for part in one if part in other)])

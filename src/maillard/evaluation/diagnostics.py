@@ -249,6 +249,8 @@ class Diagnostics:
     "Whether all rewards of those rows are equal."
     rare: int | None
     "How many of these rewards differ from the most common end of their range: for clicks, the rarer value."
+    binary: bool
+    "Whether all of these rewards are at either end of their range, such as 0 and 1."
     mean_weight_z: float | None
     "The deviation of the mean weight (p >= 0.01) from 1, in standard deviations; None without enough data."
     mean_weight_error: float
@@ -305,6 +307,7 @@ class Diagnostics:
             effective_pulls=whole.effective_pulls,
             alike=whole.low >= whole.high,
             rare=whole.positive - max(at_ends) if whole.positive else None,
+            binary=0 < whole.positive == sum(at_ends),
             mean_weight_z=found.test.z,
             mean_weight_error=whole.error,
             audit=sums.verdict(),

@@ -266,9 +266,10 @@ def refusal_of_log(evidence: Evidence) -> str | None:  # noqa: PLR0911  # one fo
     if d.faults:
         return f"{'; '.join(d.faults)}. No weight can be trusted"
     if d.audit == "broken":
-        said = f": the mean weight is {d.mean_weight:.3g}"
-        where = " (maillard verify says where)" if evidence.all_probabilities else said
-        return f"the chosen arms do not agree with the logged probabilities{where}. No weight can be trusted"
+        return (
+            f"the chosen arms do not agree with the logged probabilities{_worst_choice(evidence)}. "
+            "No weight can be trusted"
+        )
     if d.mean_weight_z is not None and abs(d.mean_weight_z) > Audit.limit_for(len(evidence.log.arms)):
         return (
             f"the mean weight is {d.mean_weight_z:+.1f} standard deviations from 1: "
@@ -305,6 +306,20 @@ def refusal_of_log(evidence: Evidence) -> str | None:  # noqa: PLR0911  # one fo
         why = f"the target's arms could not have been chosen in {d.unsupported:.1%} of the rows"
         return f"{_in_segment(evidence)}{why} {accepted}; {advice}"
     return None
+
+
+def _worst_choice(evidence: Evidence) -> str:
+    """The arm that was chosen too often, or not often enough; empty if there is none beyond the limit."""
+    scores = evidence.sums.choice_scores(evidence.log.arms)
+    limit = Audit.limit_for(len(scores))
+    beyond = [(abs(each.z), each) for each in scores if each.z is not None and abs(each.z) > limit]
+    if not beyond:
+        return ""
+    z, worst = max(beyond, key=lambda pair: pair[0])
+    return (
+        f": {worst.name!r} was chosen {worst.observed:,.0f} times, and {worst.expected:,.0f} are expected "
+        f"(|z| = {z:.1f}, the limit is {limit:.2f})"
+    )
 
 
 def _in_segment(evidence: Evidence) -> str:

@@ -288,10 +288,7 @@ def _does_not_fit(estimator: Any, evidence: Evidence) -> bool:
 
 def _check(log: EvaluationLog, query: Query, target: Target, weight: float, *, has_units: bool) -> None:
     """Raise an error if the log contradicts its floor, or if it has no units to cluster by."""
-    limit = log.max_weight(target)
-    if limit is not None and weight > limit:
-        allowed = f"at most {limit:.6g}, the largest weight that the floor allows"
-        raise InvalidLog(f"{log.source}: largest weight", weight, allowed)
+    log.check_weight(weight, target, ": largest weight")
     if query.settings.cluster == "unit" and not has_units:
         allowed = "a unit in at least one row, because cluster='unit' was requested"
         raise InvalidLog(f"{log.source}: unit", None, allowed)

@@ -19,7 +19,7 @@ from maillard.decisions import read_log
 from maillard.decisions.action_columns import widened
 from maillard.decisions.columns import MAX_BATCH_ROWS, Columns
 from maillard.decisions.timestamps import from_microseconds
-from maillard.errors import CannotAnswer, InvalidValue, MaillardError, UnknownName
+from maillard.errors import CannotAnswer, InvalidLog, InvalidValue, MaillardError, UnknownName
 from maillard.evaluation.bound_targets import Target
 from maillard.evaluation.estimators.estimator import (
     ALL_PROBABILITIES,
@@ -183,6 +183,19 @@ class EvaluationLog:
         if self.floor_probabilities is None:
             return None
         return float((np.abs(target.probabilities) / self.floor_probabilities).max()) * (1.0 + _ROUNDING)
+
+    def check_weight(self, weight: float, target: Target, field: str) -> None:
+        """Raise an error if a weight exceeds what the floor allows; `field` names the weight."""
+        limit = self.max_weight(target)
+        if limit is None or not weight > limit:
+            return
+        assert self.floor_probabilities is not None
+        floor = float(self.floor_probabilities.sum())
+        allowed = (
+            f"at most {limit:.6g}, the largest weight that a floor of {floor:.4g} allows (this one needs "
+            f"a floor of at most {floor * limit / weight:.4g})"
+        )
+        raise InvalidLog(f"{self.source}{field}", weight, allowed)
 
     def detached(self) -> EvaluationLog:
         """A copy without open files, which can be sent to another process."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -30,6 +31,10 @@ _NO_FLOOR = (
 _HEAVY_TAILS = (
     ", and cs-catoni is narrow for heavy tails if you can state second_moment=..., a bound on the mean "
     "squared reward of every arm"
+)
+_MISSING_ROWS = (
+    "rows are missing (if they were not removed because of their reward, leave out the column that numbers "
+    "the rows)"
 )
 _MEANS = (
     "means of the arms that do not change over time",
@@ -153,10 +158,15 @@ class Evidence:
                 "a confidence sequence is safer"
             )
         elif d.skewness is not None and d.rows < _COCHRAN * d.skewness**2:
+            why, hint = "a few large terms dominate the sum", _HEAVY_TAILS * (self.log.second_moment is None)
+            if d.binary:
+                why, hint = (
+                    f"only {d.rare:,} of the {d.positive:,} rewards that count have the rarer value",
+                    "",
+                )
             found.append(
-                f"a few large terms dominate the sum (skewness {d.skewness:.1f}): a normal interval needs "
-                f"more than {_COCHRAN * d.skewness**2:,.0f} rows, and there are {d.rows:,}; a confidence "
-                "sequence is safer" + _HEAVY_TAILS * (self.log.second_moment is None)
+                f"{why}: a normal interval needs more than {_COCHRAN * d.skewness**2:,.0f} such rows, and "
+                f"there are {d.rows:,}; a confidence sequence is safer{hint}"
             )
         return "; ".join([*self.doubts, *found])
 
@@ -207,6 +217,8 @@ class Evidence:
     def doubts(self) -> list[str]:
         """Which assumptions of any interval are in doubt for this log."""
         d, found = self.diagnostics, []
+        if self.sums.pipeline.numbers.missing:
+            found.append(_MISSING_ROWS)
         if d.missing:
             found.append(
                 f"{share_text(d.missing)} of the rows have no reward and are left out, as if rewards were "
@@ -215,8 +227,9 @@ class Evidence:
         if not self.all_probabilities and self.never_shown:
             found.append(f"{self.never_shown}, so these rows count as if the reward were 0, or not at all")
         if not self.all_probabilities and abs(d.mean_weight - 1.0) > 5.0 * d.mean_weight_error:
+            z = (d.mean_weight - 1.0) / d.mean_weight_error if d.mean_weight_error else math.inf
             found.append(
-                f"the mean weight is {d.mean_weight:.3g} instead of 1: the probabilities may be wrong, "
-                "or the target's arms may not always have been eligible"
+                f"the mean weight is {d.mean_weight:.4g} instead of 1 ({abs(z):,.0f} standard errors away): "
+                "the probabilities may be wrong, or the target's arms may not always have been eligible"
             )
         return found

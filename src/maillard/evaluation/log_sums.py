@@ -126,20 +126,39 @@ class LogSums(MergeableSums):
 
         Without the probabilities of all arms, this can be tested only if each arm's probability is constant.
         """
-        testable = self.constant and len(self.extremes) == len(self.overlap) == 1
-        if self.all_probabilities or self.repeated or not testable:
+        if not self._of_constant_choices:
             return self.audit.verdict
+        scores = self.choice_scores(())
+        if sum(score.expected for score in scores) > (1.0 + 1e-6) * self.rows:
+            return "broken"
+        return verdict_for(scores) if scores else "cannot be audited"
+
+    @property
+    def _of_constant_choices(self) -> bool:
+        """Whether only the probabilities of chosen arms are known, and are the same in all rows."""
+        same = self.constant and len(self.extremes) == len(self.overlap) == 1
+        return same and not self.all_probabilities and not self.repeated
+
+    def choice_scores(self, arms: Sequence[str]) -> list[Score]:
+        """How often each arm was chosen, and how often it was expected; empty if this is not known."""
+        if not self._of_constant_choices:
+            return self.audit.scores()
         [(low, _)] = self.extremes.values()
         [(eligible, chosen, *_)] = self.overlap.values()
-        known = np.isfinite(low)
-        p, n = np.exp(low[known]), eligible[known]
-        if p.sum() > 1.0 + 1e-6 and (n == self.rows).all():
-            return "broken"
-        scores = [
-            Score(name="", observed=float(d), expected=float(e), variance=float(v), largest=1.0)
-            for d, e, v in zip(chosen[known], n * p, n * p * np.maximum(1.0 - p, 0.0), strict=True)
+        known = np.flatnonzero(np.isfinite(low))
+        if (eligible[known] != self.rows).any():
+            return []
+        p, n = np.exp(low[known]), self.rows
+        return [
+            Score(name=arms[place] if arms else "", observed=d, expected=e, variance=v, largest=1.0)
+            for place, d, e, v in zip(
+                known.tolist(),
+                chosen[known].tolist(),
+                (n * p).tolist(),
+                (n * p * np.maximum(1.0 - p, 0.0)).tolist(),
+                strict=True,
+            )
         ]
-        return verdict_for(scores) if (n == self.rows).all() and scores else "cannot be audited"
 
     @property
     def constant(self) -> bool:

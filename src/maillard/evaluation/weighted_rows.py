@@ -113,7 +113,10 @@ def rewarded_columns(
     if missing.any():
         if log.foreign:
             at = int(missing.argmax())
-            allowed = "a finite number in every row; remove the rows without a reward, if that is intended"
+            allowed = (
+                "a finite number in every row (if an empty cell means that there was no click, write 0; "
+                "without these rows every estimate would be biased)"
+            )
             raise InvalidLog(f"{log.source}, row {columns.row[at]}: reward", None, allowed)
         if fill_missing is None:
             left_out["without a reward"] = int(missing.sum())
@@ -249,11 +252,9 @@ def _needed(wanted: Bools, target_row: Ints, others: Bools | None) -> Bools:
 
 def _check_floor(weight: Floats, row: Ints, log: EvaluationLog, target: Target) -> None:
     """Raise an error if a weight exceeds what the floor of the logging policy allows."""
-    limit = log.max_weight(target)
-    if limit is not None and weight.size and weight.max() > limit:
+    if weight.size:
         at = int(weight.argmax())
-        allowed = f"at most {limit:.6g}, the largest weight that the floor allows"
-        raise InvalidLog(f"{log.source}, row {row[at]}: weight", float(weight[at]), allowed)
+        log.check_weight(float(weight[at]), target, f", row {row[at]}: weight")
 
 
 def _units(columns: Columns) -> NDArray[np.object_]:

@@ -108,7 +108,7 @@ class WithFloor(Policy, kw_only=False):
             return np.full(arms, self.epsilon / arms)
         if len(self.epsilon) != arms:
             allowed = f"one number, or {arms} numbers, one per arm"
-            raise InvalidValue("WithFloor: epsilon", self.epsilon, allowed)
+            raise InvalidValue("floor", self.epsilon, allowed)
         return np.array(self.epsilon)
 
     def constant_probabilities(self, arms: int) -> Floats | None:
@@ -218,16 +218,16 @@ def _check_epsilon(epsilon: Any) -> float | tuple[float, ...]:
     try:
         floors = np.asarray(epsilon, np.float64)
     except (TypeError, ValueError, OverflowError):
-        raise InvalidValue("WithFloor: epsilon", epsilon, allowed) from None
+        raise InvalidValue("floor", epsilon, allowed) from None
     # Rounding may lift the sum of decimal numbers, such as ten times 0.1, above 1.
     total = math.fsum(floors.ravel())
     if floors.ndim > 1 or not floors.size or not ((floors >= 0).all() and total <= 1 + 1e-12):
-        raise InvalidValue("WithFloor: epsilon", epsilon, allowed)
+        raise InvalidValue("floor", epsilon, allowed)
     return min(1.0, float(floors)) if floors.ndim == 0 else tuple(floors.tolist())
 
 
 def _check_decay(decay: Any) -> float:
     number = isinstance(decay, int | float | np.integer | np.floating) and not isinstance(decay, bool)
     if not number or not 0 <= decay < 1:
-        raise InvalidValue("WithFloor: decay", decay, "a number >= 0 and < 1")
+        raise InvalidValue("floor_decay", decay, "a number >= 0 and < 1")
     return float(decay)

@@ -63,7 +63,9 @@ def open_file(path: Path, experiment: str | None, columns: Mapping[str, str] | N
         except OSError as error:
             raise InvalidValue("log", str(metadata), f"a readable file ({error.strerror})") from None
     lines = _lines(path)
-    names, first = rename_columns(next(lines, []), columns, str(path)), next(lines, [])
+    titles = next(lines, [])
+    _check_separator(titles, str(path))
+    names, first = rename_columns(titles, columns, str(path)), next(lines, [])
     number = number_column([name for name, cell in zip(names, first, strict=False) if cell.isdecimal()])
     count = None if header is None else header.rows
     context = context_columns(names, columns, str(path))
@@ -73,6 +75,14 @@ def open_file(path: Path, experiment: str | None, columns: Mapping[str, str] | N
         return _records(path, names, count, number, keys if header is None else ())
 
     return open_table(Table(str(path), names, records, number=number, context=context), header, experiment)
+
+
+def _check_separator(header: Sequence[str], source: str) -> None:
+    """Raise an error if the columns seem to be separated by something other than commas."""
+    for separator, name in ((";", "semicolons"), ("\t", "tabs")):
+        if len(header) == 1 and separator in header[0]:
+            allowed = f"commas between the columns; this file seems to have {name}, so convert it first"
+            raise InvalidValue(f"{source}: header", header[0], allowed)
 
 
 def _metadata_path(path: Path) -> Path:
@@ -156,6 +166,8 @@ def _read_structs(types: Mapping[str, str]) -> Callable[[str], list[dict[str, An
 
 _TRUTH = {"true": True, "false": False}
 _ALLOWED = {
+    "strings": 'a list of names, such as ["red", "blue"]',
+    "floats": "a list of log probabilities, one for each eligible arm, such as [-0.22, -1.61]",
     "float": "a number",
     "integer": "a whole number",
     "time": "a time such as 2026-03-01 12:00:00 (UTC) or 2026-03-01T12:00:00+01:00",
