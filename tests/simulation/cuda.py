@@ -87,9 +87,7 @@ def observe_choices(plan: Plan, trials: int, monkeypatch: pytest.MonkeyPatch) ->
     steps = _Stepwise(device._kernel_of(plan), arms)
     with monkeypatch.context() as patch:
         patch.setattr(device, "_kernel_of", lambda _plan: steps)
-        patch.setattr(
-            device, "ROUND_PAIRS", 0
-        )  # otherwise a launch might run one more round, the second of a pair
+        patch.setattr(device, "ROUND_PAIRS", 0)  # otherwise a launch might run several more rounds
         device.run(plan, 0, trials, summarize=False)
     pulls, sums = (np.array(each)[:, :trials] for each in (steps.pulls, steps.sums))
     chosen, probabilities = [], []

@@ -129,8 +129,8 @@ def test_fingerprints_cover_every_called_function_and_constant() -> None:
 
     one, same, other = make_pair(1), make_pair(1), make_pair(2)
     assert isinstance(one, types.FunctionType)
-    assert compiling._fingerprint(one) == compiling._fingerprint(same)
-    assert compiling._fingerprint(one) != compiling._fingerprint(other)
+    assert compiling.fingerprint_of(one) == compiling.fingerprint_of(same)
+    assert compiling.fingerprint_of(one) != compiling.fingerprint_of(other)
 
 
 CACHED = """

@@ -393,7 +393,7 @@ def test_floors_are_applied_once_per_round(spec, monkeypatch) -> None:
     monkeypatch.setattr(trial_kernel, "sample_mixed_in", never)
     for engine in engines_of(spec):
         calls.clear()
-        device.run(plan_of(spec, "gaussian-equal:arms=10", 40, 3, engine), 0, 3, summarize=False)
+        device.run(plan_of(spec, "bernoulli-equal:arms=10", 40, 3, engine), 0, 3, summarize=False)
         assert len(calls) == 3 * 30
 
 

@@ -18,7 +18,13 @@ from maillard.policies import Uniform
 from maillard.problems import ContextualProblem
 from maillard.simulation import compiling
 from maillard.simulation import policy_formulas as formulas
-from maillard.simulation.engines import direct_engines, lazy_indexed, lazy_perturbed, lazy_sampled
+from maillard.simulation.engines import (
+    direct_engines,
+    lazy_indexed,
+    lazy_perturbed,
+    lazy_sampled,
+    trial_loop,
+)
 from maillard.simulation.linear_shapes import compiled_shape
 from maillard.tally import Tally
 
@@ -71,9 +77,13 @@ def compile_plan(plan: Plan, loop: Any) -> CompiledPlan:
         def choose(_f: Any, w: Any, _arms: int, t: int, rng: np.random.Generator) -> int:
             return plan.policy.choose(tally_of(w), rng, round=t)
 
-        return plain_plan(plan, loop.build(direct_engines.begin, choose, direct_engines.update, 1))
+        plain = (direct_engines.begin, choose, direct_engines.update)
+        return plain_plan(plan, loop.build(*plain, *(trial_loop.NO_RUNS * (loop is trial_loop)), 1))
     cumulative = cumulative_mixed_in(plan.policy, plan.problem.arms)
-    functions = _ENGINES[engine][formulas.engine_shape(formula_policy(plan.policy)) or ""]
+    shape = formulas.engine_shape(formula_policy(plan.policy)) or ""
+    functions: tuple[Any, ...] = _ENGINES[engine][shape]
+    if loop is trial_loop:
+        functions += lazy_sampled.RUNS if (engine, shape) == (LAZY, "sampled") else trial_loop.NO_RUNS
     return formula_plan(plan, compiling.compile_function(loop.build, functions, loop.SIGNATURE), cumulative)
 
 

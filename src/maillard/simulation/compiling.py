@@ -148,7 +148,7 @@ def compile_function(build: Callable[..., Any], parts: tuple[Any, ...], signatur
 
     Returns the compiled entry point: numba's dispatcher would check the type of every argument in every call.
     """
-    function = build(*parts, _fingerprint(build, *parts))
+    function = build(*parts, fingerprint_of(build, *parts))
     _name(function, *(part for part in parts if isinstance(part, python_types.FunctionType)))
     for reached in _reached(function, set()):
         if reached is not function:
@@ -210,12 +210,21 @@ def _reached(value: Any, seen: set[Any]) -> Iterator[python_types.FunctionType]:
         yield from _reached((*named, *(cell.cell_contents for cell in value.__closure__ or ())), seen)
 
 
+def is_built_in(functions: Any) -> bool:
+    """Return whether all code of a function (or a tuple of them) is ours, so that the disk may cache it.
+
+    A user's formula may depend on things that the fingerprint does not cover.
+    """
+    return all((each.__module__ or "").startswith("maillard.") for each in _reached(functions, set()))
+
+
 def _names(code: python_types.CodeType) -> list[str]:
     inner = [each for each in code.co_consts if isinstance(each, python_types.CodeType)]
     return [*code.co_names, *(name for each in inner for name in _names(each))]
 
 
-def _fingerprint(*functions: Any) -> int:
+def fingerprint_of(*functions: Any) -> int:
+    """Return a hash of the code of these functions and of all that they call, with the constants they use."""
     digest = hashlib.sha256(numba.__version__.encode())
     for how in (compile_function.__wrapped__, _register, _compile_formula):  # how functions are compiled
         _digest_code(digest, how.__code__)
@@ -348,16 +357,13 @@ def _compile_formula(policy: Any, name: str, arity: int, part: int) -> Any:
             raise TypeError("it may raise an exception, which compiled formulas cannot")  # noqa: TRY301
         for each in _reached((formula, *others), set()):
             _register(each)
-        fingerprint = _fingerprint(formula, *others)
+        fingerprint = fingerprint_of(formula, *others)
         if part == ALL_ARMS:
             adapted, signature = adapt_formula_for_arms(policy, name, arity, fingerprint), _ARRAY_FORMULA
         else:
             adapted, signature = adapt_formula(policy, name, arity, part, fingerprint), _FORMULA
         _name(adapted, formula)
-        # Cache only our own formulas: a user's formula may depend on things that the fingerprint does not
-        # cover.
-        ours = all((each.__module__ or "").startswith("maillard.") for each in reached)
-        return numba.cfunc(signature, cache=ours, error_model="numpy")(adapted)
+        return numba.cfunc(signature, cache=is_built_in(formula), error_model="numpy")(adapted)
     # Numba raises many types: a formula of a user may contain anything.
     except Exception as error:  # noqa: BLE001
         message = f"{formula.__qualname__} runs as Python, a hundred times slower: {reason_of(error)}"

@@ -22,9 +22,10 @@ from maillard.simulation.compiled_plans import DIRECT, LAZY
 from maillard.simulation.compiling import call
 from maillard.simulation.cuda import reductions, trial_kernel
 from maillard.simulation.cuda.cuda_toolkit import cuda, jit, require_device, simulated
-from maillard.simulation.cuda.device_functions import DeviceFunctions
+from maillard.simulation.cuda.device_functions import DEVICE_CODE, DeviceFunctions
 from maillard.simulation.cuda.engines import direct_engines, lazy_indexed, lazy_perturbed, lazy_sampled
 from maillard.simulation.cuda.engines.trial_memory import N, S, block_shift, memory_size, record_at
+from maillard.simulation.cuda.kernel_cache import cache_on_disk
 from maillard.simulation.random_streams import policy_key
 from maillard.simulation.summary import BINS, PartialSummary
 from maillard.tally import Tally
@@ -108,7 +109,9 @@ _SIMULATOR_FUNCTIONS: dict[Any, Any] = {
 }
 
 
-def source(policy: Policy, engine: str, has_constant: bool, has_decaying: bool) -> Any:
+def source(
+    policy: Policy, engine: str, has_constant: bool, has_decaying: bool, normal_rewards: bool = False
+) -> Any:
     """Return the kernel of a policy, not yet compiled."""
     shape = formulas.engine_shape(policy)
     assert shape is not None
@@ -116,12 +119,25 @@ def source(policy: Policy, engine: str, has_constant: bool, has_decaying: bool) 
     places = [compiling.adapt_formula(policy, *formula, 1) for formula in formulas.FORMULAS[shape]]
     places += places[-1:] * (3 - len(places))
     twins = DeviceFunctions({**stands_for, call: _dispatch_by_number(*places)})
-    calls = [1, 2, 3][: len(formulas.FORMULAS[shape])]
+    mixed = has_constant, has_decaying
+    runs = _runs_of(policy, engine) if normal_rewards and not has_decaying else None
+    return twins.copy(
+        trial_kernel.build(_ENGINES[shape, engine], runs, _flags(policy), shape == "perturbed", *mixed)
+    )
+
+
+def _flags(policy: Policy) -> tuple[int, ...]:
+    """Return what an engine reads after the parameters: the numbers of its formulas, and what they use."""
+    calls = [1, 2, 3][: len(formulas.FORMULAS[formulas.engine_shape(policy) or ""])]
     if formulas.uses_empirical_mean(policy):
         calls[2] = 0
-    flags = (*calls, *formulas.engine_flags(policy))
-    mixed = has_constant, has_decaying
-    return twins.copy(trial_kernel.build(_ENGINES[shape, engine], flags, shape == "perturbed", *mixed))
+    return (*calls, *formulas.engine_flags(policy))
+
+
+def _runs_of(policy: Policy, engine: str) -> Any:
+    """Return the functions with which an engine simulates many rounds at once, if it can for this policy."""
+    sampled = formulas.engine_shape(policy) == "sampled" and engine == LAZY
+    return lazy_sampled.RUNS if sampled and formulas.uses_empirical_mean(policy) else None
 
 
 _KERNELS: dict[Any, Any] = {}
@@ -130,10 +146,22 @@ _KERNELS: dict[Any, Any] = {}
 def _kernel_of(plan: Plan) -> Any:
     policy = formulas.without_floor(plan.policy)
     constant, decaying, _ = formulas.mixed_in(plan.policy, plan.problem.arms)
-    how = (plan.engine or _engines(policy)[0], bool(constant.size), bool(decaying.size))
+    code, _, deviations, *_ = plan.problem.reward_distribution()
+    engine = plan.engine or _engines(policy)[0]
+    normal_rewards = code == codes.GAUSSIAN and bool((deviations > 0).all()) and engine == LAZY
+    how = (engine, bool(constant.size), bool(decaying.size), normal_rewards)
     key = (type(policy), tuple(compiling.others_of(policy).items()), how)
     if key not in _KERNELS:
-        _KERNELS[key] = jit(source(policy, *how), max_registers=MAX_REGISTERS)
+        made = source(policy, *how)
+        _KERNELS[key] = jit(made, max_registers=MAX_REGISTERS)
+        shape = formulas.engine_shape(policy) or ""
+        methods = tuple(getattr(type(policy), name) for name, _, _ in formulas.FORMULAS[shape])
+        if compiling.is_built_in(methods) and not simulated():
+            code = compiling.fingerprint_of(
+                trial_kernel.build, _ENGINES[shape, engine], methods, *DEVICE_CODE
+            )
+            made.__qualname__ = f"{type(policy).__qualname__}-{engine}"  # the name of the file
+            cache_on_disk(_KERNELS[key], f"{code} {key[1:]} {_flags(policy)} {MAX_REGISTERS}")
     return _KERNELS[key]
 
 
@@ -214,7 +242,8 @@ def run(
     )
     compiled = _kernel_of(plan)
     since, last = 1, int(checkpoints[-1])
-    ahead = _first_launch_rounds(threads, last)
+    slow = 8.0 if (plan.engine or _engines(policy)[0]) == DIRECT else 0.1  # a round, per arm
+    ahead = _first_launch_rounds(int(threads * (1.0 + slow * problem.arms)), last)
     while since <= last:
         if stop is not None and stop[0]:
             raise Stopped("stopped")
@@ -244,9 +273,12 @@ def _launch(compiled: Any, blocks: int, threads: int, *arguments: Any) -> None:
     configured(*arguments)
 
 
-def _first_launch_rounds(threads: int, last: int) -> int:
-    """Return the rounds of the first launch: few enough for any device; all in the simulator."""
-    return last if simulated() else max(1, 100_000_000 // threads)
+def _first_launch_rounds(work: int, last: int) -> int:
+    """Return the rounds of the first launch: few enough for any device; all in the simulator.
+
+    `work`: the evaluations of all threads in one round.
+    """
+    return last if simulated() else max(1, 8_000_000_000 // work)
 
 
 def _key(plan: Plan) -> Any:
@@ -284,7 +316,7 @@ def _summarize(memory: Any, regret: Any, count: int, arms: int) -> PartialSummar
     _launch(_reducer(reductions.reduce_curves), places, threads, regret, count, *curves)
     _launch(_reducer(reductions.count_pulls), arms, threads, memory, count, pulls)
     found = [each.copy_to_host() for each in (*curves, pulls)]
-    found.append(np.ascontiguousarray(regret.copy_to_host()[-1, :count]))
+    found.append(regret[places - 1].copy_to_host()[:count])  # the rest stays on the device
     return PartialSummary(count, *found)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from maillard.policies.numerics import elementwise
-from maillard.simulation.compiling import branch_number, is_foreign, where_number
+from maillard.simulation.compiling import adapt_formula, branch_number, is_foreign, where_number
 from maillard.simulation.cuda import device_random_numbers
 from maillard.simulation.cuda.cuda_toolkit import jit, simulated
 from maillard.simulation.engines import random_numbers, score_sampling
@@ -114,3 +114,17 @@ def _minimum(x: float, y: float) -> float:
 
 def _maximum(x: float, y: float) -> float:
     return x if x > y or x != x else y  # noqa: PLR0124
+
+
+# What every kernel contains or is made with, besides the functions that its engine and its formulas name.
+DEVICE_CODE = (
+    _copy,
+    DeviceFunctions.of,
+    _numpy.__wrapped__,
+    adapt_formula,
+    where_number,
+    branch_number,
+    device_random_numbers.uniform,
+    device_random_numbers.normal,
+    device_random_numbers.exponential,
+)

@@ -34,13 +34,14 @@ from maillard.simulation.cuda.engines.trial_memory import (
     record_at,
     save_leader,
 )
+from maillard.simulation.engines.leader_runs import longest_run, rounds_before, sample_run
 from maillard.simulation.engines.random_numbers import normal, uniform
 
 cuda = cuda_toolkit.cuda()
 FULL_WARP = 0xFFFFFFFF
 WARP_SIZE = 32
 REGISTERS = 8
-SAVED_NUMBERS = REGISTERS + 3  # per thread, between two launches
+SAVED_NUMBERS = REGISTERS + 4  # per thread, between two launches
 RUNNING, NEEDS_CHOICE, NEEDS_UPDATE, NEEDS_REBUILD_ALL, NEEDS_REBUILD, DONE = range(6)  # states of a thread
 
 
@@ -70,13 +71,28 @@ def sample_mixed_in(cumulative: Any, total: float, rng: Any) -> int:
     return arm if arm < cumulative.size else -1
 
 
-def build(engine: Any, codes: tuple[int, ...], scores: bool, has_constant: bool, has_decaying: bool) -> Any:
+def no_number(x: Any) -> float:
+    """Stand for a function of `runs` where there are none."""
+    return 0.0
+
+
+def no_position(x: Any, rng: Any) -> None:
+    """Stand for a function of `runs` where there are none."""
+
+
+def build(
+    engine: Any, runs: Any, codes: tuple[int, ...], scores: bool, has_constant: bool, has_decaying: bool
+) -> Any:
     """Return the kernel around an engine.
 
     `scores`: `try_leader` needs a normal number. `has_constant`, `has_decaying`: whether constant or decaying
-    probabilities are mixed in.
+    probabilities are mixed in. `runs`: None, or three functions of an engine that simulates many rounds at
+    once, for normal rewards (see `leader_runs`). They return the probability that a round is uncertain and
+    the limit of the leader's mean, and sample what `choose_arm` needs in an uncertain round.
     """
     begin, try_leader, keeps_leader, choose_arm, update, rebuild = engine
+    uncertain_probability, limit_of, begin_uncertain = runs or (no_number, no_number, no_position)
+    has_runs = runs is not None
 
     def advance(  # type: ignore[no-untyped-def]
         memory, paused, streams, key, trial, parameters, kind, first, second, gaps, constant, decaying, decay,
@@ -113,6 +129,7 @@ def build(engine: Any, codes: tuple[int, ...], scores: bool, has_constant: bool,
             for each in range(REGISTERS):
                 x[each] = kept[each]
             t, left, place = int(kept[REGISTERS]), int(kept[REGISTERS + 1]), int(kept[REGISTERS + 2])
+            floor_sampled = kept[REGISTERS + 3] > 0.0
             state = DONE if t > horizon or failures[thread] > 0 else RUNNING
         lead = int(x[LEADER])
         mean, deviation = first[lead & INDEX_MASK], second[lead & INDEX_MASK]
@@ -122,7 +139,35 @@ def build(engine: Any, codes: tuple[int, ...], scores: bool, has_constant: bool,
             going = count_in_warp(state == RUNNING and t <= until)
             if waiting + holding + going == 0:
                 break
-            if waiting < enough and holding < many and going > 0:
+            if has_runs and waiting < enough and holding < many and going > 0:
+                for _ in range(max(pairs, 1)):
+                    sync_warp()
+                    if state == RUNNING and t <= until:
+                        rivals, limit, most, before = uncertain_probability(x), limit_of(x), 1.0, np.inf
+                        above, mixed = x[SUM] - limit * x[COUNT], 0.0
+                        if not floor_sampled:  # else one more try of the policy in the same round
+                            mixed = constant[constant.size - 1] if has_constant else 0.0
+                            if pairs > 0:
+                                most = max(min(longest_run(above, deviation), float(left)), 1.0)
+                        before = rounds_before(rivals + mixed * (1.0 - rivals), rng)
+                        done, total = sample_run(above, limit, mean, deviation, min(before, most), rng)
+                        x[COUNT] += done
+                        x[SUM] += total
+                        t += int(done)
+                        left -= int(done)
+                        if done > 0.0:
+                            floor_sampled = False
+                        if done > 0.0 and (not keeps_leader(f, x) or left <= 0):
+                            state = NEEDS_UPDATE
+                        elif done == before and before < most:
+                            state, arm = NEEDS_CHOICE, -1
+                            if has_constant and not floor_sampled:
+                                mixed = constant[constant.size - 1]
+                                arm = sample_mixed_in(constant, mixed + (1.0 - mixed) * rivals, rng)
+                            floor_sampled = has_constant
+                            begin_uncertain(x, rng)
+                continue
+            if not has_runs and waiting < enough and holding < many and going > 0:
                 for _ in range(max(pairs, 1)):
                     sync_warp()
                     one = two = 0.0
@@ -207,5 +252,6 @@ def build(engine: Any, codes: tuple[int, ...], scores: bool, has_constant: bool,
         for each in range(REGISTERS):
             kept[each] = x[each]
         kept[REGISTERS], kept[REGISTERS + 1], kept[REGISTERS + 2] = t, left, place
+        kept[REGISTERS + 3] = 1.0 if floor_sampled else 0.0
 
     return advance

@@ -11,6 +11,10 @@ probability weight / bound, and otherwise sample again. The choice then has exac
 The leader is accepted without an evaluation up to a lower bound of its weight, so that a round in which the
 leader wins costs O(1).
 
+`certain_rounds` says how likely a round is in which the leader is accepted without an evaluation, and for how
+long that is so. The loop simulates such rounds many at once (see `leader_runs`), and asks
+`choose_uncertain` for the arm of the first other one.
+
 The engine rebuilds all bounds when the best mean falls below the floor, when too many samples were rejected,
 or when their window of rounds ends (usually after t has doubled). A wide band needs fewer rebuilds but
 rejects more samples; the engine adapts `WIDTH` to balance the two. The width affects the cost of a round,
@@ -61,13 +65,48 @@ def begin(arms: int) -> Any:
 
 def choose(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
     """Choose an arm with exactly the policy's probability."""
-    half = w.shape[1] // 2
     if w[STATE, LEADER] < 0.0 or t > w[STATE, LAST_ROUND]:
-        w[STATE, ROUND_SPAN] = min(2.0 * w[STATE, ROUND_SPAN], 1.0)
-        rebuild_bounds(f, w, arms, t)
+        start_window(f, w, arms, t)
+    u = rng.random() * (w[STATE, LEADER_HIGH] + w[BOUND_TREE, 1])
+    if u < w[STATE, LEADER_LOW] and w[STATE, INVALID] < 0.0:
+        return int(w[STATE, LEADER])
+    return choose_at(f, w, arms, t, u, rng)
+
+
+@rare
+def start_window(f: Any, w: Any, arms: int, t: int) -> None:
+    """Rebuild the bounds for a new window of rounds."""
+    w[STATE, ROUND_SPAN] = min(2.0 * w[STATE, ROUND_SPAN], 1.0)
+    rebuild_bounds(f, w, arms, t)
+
+
+def certain_rounds(f: Any, w: Any, arms: int, t: int) -> tuple[int, float, float, float]:
+    """Return the leader, the probability that a round is uncertain, for how many rounds, and the limit.
+
+    These hold for that number of rounds, if the leader's mean stays at or above the limit in all of them.
+    There are none if a weight is invalid, or if the policy compares other numbers than means.
+    """
+    if w[STATE, LEADER] < 0.0 or t > w[STATE, LAST_ROUND]:
+        start_window(f, w, arms, t)
+    if w[STATE, INVALID] >= 0.0 or f[3] != 0:
+        return 0, 1.0, 0.0, 0.0
+    lead, total = int(w[STATE, LEADER]), w[STATE, LEADER_HIGH] + w[BOUND_TREE, 1]
+    rounds = min(w[STATE, LAST_ROUND] - t, w[STATE, LAST_PULLS] - w[N, lead]) + 1.0
+    return lead, (total - w[STATE, LEADER_LOW]) / total, rounds, max(w[STATE, FLOOR], w[MEAN_TREE, 1])
+
+
+def choose_uncertain(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
+    """Choose an arm in an uncertain round, in the state that `certain_rounds` described."""
+    low, total = w[STATE, LEADER_LOW], w[STATE, LEADER_HIGH] + w[BOUND_TREE, 1]
+    return choose_at(f, w, arms, t, low + rng.random() * (total - low), rng)
+
+
+@rare
+def choose_at(f: Any, w: Any, arms: int, t: int, u: float, rng: Any) -> int:
+    """Choose an arm, from a first position on the line of bounds."""
+    half = w.shape[1] // 2
     while w[STATE, INVALID] < 0.0:
         lead = int(w[STATE, LEADER])
-        u = rng.random() * (w[STATE, LEADER_HIGH] + w[BOUND_TREE, 1])
         if u < w[STATE, LEADER_LOW]:
             return lead
         if u < w[STATE, LEADER_HIGH]:
@@ -93,14 +132,20 @@ def choose(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
             if w[STATE, LEADER_HIGH] > 2.0 * leader_weight(f, w, w[N, lead], t):
                 w[STATE, ROUND_SPAN] = max(0.5 * w[STATE, ROUND_SPAN], 1e-6)
             rebuild_bounds(f, w, arms, t)
+        u = rng.random() * (w[STATE, LEADER_HIGH] + w[BOUND_TREE, 1])
     return -1 - int(w[STATE, INVALID])
 
 
 def update(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
     """Apply a reward; t is the next round."""
+    add_rewards(f, w, arms, arm, 1.0, reward, t)
+
+
+def add_rewards(f: Any, w: Any, arms: int, arm: int, pulls: float, total: float, t: int) -> None:
+    """Apply several rewards of an arm; t is the next round."""
     lead = int(w[STATE, LEADER])
-    w[N, arm] += 1.0
-    w[S, arm] += reward
+    w[N, arm] += pulls
+    w[S, arm] += total
     mean = compared_mean(f, w[N, arm], w[S, arm])
     w[MEAN, arm] = mean
     if lead < 0:
@@ -201,3 +246,4 @@ def leader_weight(f: Any, w: Any, n: float, t: float) -> float:
 
 
 ENGINE = (begin, choose, update)
+RUNS = (certain_rounds, choose_uncertain, add_rewards)

@@ -3,9 +3,11 @@
 `build` closes it over the three functions of an engine. `begin(arms)` returns the engine's state, a table `w`
 of numbers. `choose(f, w, arms, t, rng)` returns an arm, or -1 - arm if a formula returns an invalid number.
 `update(f, w, arms, arm, reward, t)` applies an observed reward; t is the next round. The first two rows of
-every table are the observed pulls and sums of each arm. `f` holds the address of the policy's parameters,
-then those of its formulas. The state is one table instead of several arrays, because passing arrays costs
-reference counting in every call.
+every table are the observed pulls and sums of each arm. An engine may have three more functions, with which
+the loop simulates many rounds at once (see `leader_runs` and `lazy_sampled`).
+
+`f` holds the address of the policy's parameters, then those of its formulas. The state is one table instead
+of several arrays, because passing arrays costs reference counting in every call.
 """
 
 from __future__ import annotations
@@ -15,13 +17,15 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from maillard.problems.codes import BATCHED, FIXED, GEOMETRIC, NO_DELAY
+from maillard.problems.codes import BATCHED, FIXED, GAUSSIAN, GEOMETRIC, NO_DELAY
 from maillard.simulation.compiling import NUMBERS, PLACES, TABLE, borrowed, rare
 from maillard.simulation.engines import direct_engines
+from maillard.simulation.engines.leader_runs import longest_run, rounds_before, sample_run
 from maillard.simulation.engines.reward_sampling import sample_reward
 
 N, S = 0, 1  # rows of every engine's table
 STOPPED = -1
+MIN_RUN = 4.0  # a run of fewer rounds does not pay
 TRIALS_PER_CALL = 8  # threads that returned to Python after every trial would wait for the GIL
 STOP_CHECK_INTERVAL = 1 << 16  # arms times rounds between two checks of `stop`
 
@@ -62,8 +66,29 @@ SIGNATURE = _I8(
 )
 
 
-def build(begin: Any, choose: Any, update: Any, fingerprint: int) -> Any:
+def no_certain_rounds(f: Any, w: Any, arms: int, t: int) -> tuple[int, float, float, float]:
+    """Return that there are none: for engines that choose in every round."""
+    return 0, 1.0, 0.0, 0.0
+
+
+def no_choice(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
+    """Stand for `choose_uncertain` of engines without certain rounds."""
+    return 0
+
+
+def no_rewards(f: Any, w: Any, arms: int, arm: int, pulls: float, total: float, t: int) -> None:
+    """Stand for `add_rewards` of engines without certain rounds."""
+
+
+NO_RUNS = (no_certain_rounds, no_choice, no_rewards)
+
+
+def build(
+    begin: Any, choose: Any, update: Any, certain_rounds: Any, choose_uncertain: Any, add_rewards: Any,
+    fingerprint: int,
+) -> Any:  # fmt: skip
     """Return the loop around the functions of one engine."""
+    has_runs = certain_rounds is not no_certain_rounds
     nonstationary = begin is direct_engines.begin  # the lazy engines know no delays and no replaced arms
 
     def run(  # type: ignore[no-untyped-def]
@@ -81,17 +106,52 @@ def build(begin: Any, choose: Any, update: Any, fingerprint: int) -> Any:
             observed, lost, place, next_check = fingerprint * 0, 0.0, 0, 1
             queue = make_queue(delay_code, min(delay, float(horizon)))
             since = np.zeros(arms, np.int64)
+            mixed = constant[-1] if constant.size else 0.0
+            may_run = has_runs and code == GAUSSIAN and decaying.size == 0 and goal.size == 0
+            uncertain, rivals = (
+                False,
+                0.0,
+            )  # whether the next round is; the probability if nothing is mixed in
             if nonstationary:
                 sample_new_means(first, true_means, churn, rng)
-            for t in range(1, horizon + 1):
+            t = 0
+            while t < horizon:
+                t += 1
+                if may_run and t > forced and not uncertain:
+                    lead, rivals, rounds, limit = certain_rounds(f, w, arms, t)
+                    above = w[S, lead] - limit * w[N, lead]
+                    most = min(rounds, longest_run(above, second[lead]), float(horizon - t + 1))
+                    if most >= MIN_RUN:
+                        before = rounds_before(rivals + mixed * (1.0 - rivals), rng)
+                        uncertain = before < most
+                        if before > 0.0:
+                            run = min(before, most)
+                            done, total = sample_run(above, limit, first[lead], second[lead], run, rng)
+                            # Below the limit, the next round is like any other.
+                            uncertain = uncertain and done == run and above + total >= limit * done
+                            place = record_run(regret, pulls, checkpoints, place, true_means, lead, t, done)
+                            t += int(done) - 1
+                            observed = t
+                            add_rewards(f, w, arms, lead, done, total, t + 1)
+                            if t >= next_check:
+                                if stop[0]:
+                                    return STOPPED
+                                next_check = t + 1
+                            continue
                 if t <= forced:
                     arm = t - 1
+                elif has_runs and uncertain:
+                    uncertain = False
+                    position = rng.random() * (mixed + (1.0 - mixed) * rivals)
+                    arm = arm_at(constant, position) if position < mixed else -1
+                    if arm < 0:
+                        arm = choose_uncertain(f, w, arms, t, rng)
                 else:
                     arm = choose_arm(choose, f, w, arms, constant, decaying, decay, observed + 1, rng)
-                    if arm < 0:
-                        choices[0] = -1 - arm
-                        observed_pulls[:], observed_sums[:] = table[N, :arms], table[S, :arms]
-                        return t
+                if arm < 0:
+                    choices[0] = -1 - arm
+                    observed_pulls[:], observed_sums[:] = table[N, :arms], table[S, :arms]
+                    return t
                 pulls[arm] += 1
                 reward = sample_reward(code, sampler, first, second, values, ends, arm, rng)
                 if not nonstationary or delay_code == NO_DELAY:
@@ -121,6 +181,20 @@ def build(begin: Any, choose: Any, update: Any, fingerprint: int) -> Any:
         return 0
 
     return run
+
+
+@rare
+def record_run(
+    regret: Any, pulls: Any, checkpoints: Any, place: int, true_means: Any, arm: int, t: int, rounds: float
+) -> int:
+    """Count a run of an arm that begins in round t; record the regret of the checkpoints in it."""
+    before = pulls[arm] + 1 - t
+    while place < checkpoints.size and checkpoints[place] < t + rounds:
+        pulls[arm] = before + checkpoints[place]
+        regret[place] = regret_from_pulls(pulls, true_means)
+        place += 1
+    pulls[arm] = before + t - 1 + int(rounds)
+    return place
 
 
 def choose_arm(

@@ -35,8 +35,10 @@ LEADER_HIGH, FLOOR, WIDTH, SCALE, LAST_ROUND = range(5)  # of w's header
 LAST_PULLS, REJECTIONS, ROUND_SPAN, MAX_RIVAL_MEAN, INVALID = range(5, 10)
 MEAN = 2  # of a record
 REBUILD_LEADER = 1 << 20  # added to an arm's number plus 1 (or to 0): rebuild the leader's bounds too
-MAX_REJECTIONS_PER_ARM = 0.4
+# Before a rebuild. Measured on an H200 with 2, 10 and 100 arms.
+MAX_REJECTIONS = 14.0
 ROUNDING_SLACK = 1e-9
+PULLS_AHEAD = 1.5  # the leader's lower bound is valid for this many times its pulls
 
 
 def begin(f: Any, x: Any, w: Any, arms: int, shift: int, t: int) -> None:
@@ -120,10 +122,10 @@ def update(f: Any, x: Any, w: Any, arms: int, shift: int, arm: int, t: int) -> i
         mean, other = w[record_at(new) + MEAN], lead
         set_length(w, arms, shift, new, 0.0)
     if mean < w[FLOOR]:  # widen the band, unless it costs too much
-        if w[REJECTIONS] < 0.5 * MAX_REJECTIONS_PER_ARM * arms + 2.0:
+        if w[REJECTIONS] < 0.5 * MAX_REJECTIONS:
             w[WIDTH] *= 1.5
         return REBUILD_ALL
-    if w[REJECTIONS] > 4.0 + MAX_REJECTIONS_PER_ARM * arms:
+    if w[REJECTIONS] > MAX_REJECTIONS:
         if mean < w[FLOOR] + 1.5 * w[WIDTH]:  # the leader has not risen: the band is too wide
             w[WIDTH] *= 0.6
         else:  # the leader's weight may grow with t: shorten the window
@@ -151,7 +153,7 @@ def rebuild(f: Any, x: Any, w: Any, arms: int, shift: int, what: int, t: int) ->
         last = what & (REBUILD_LEADER - 1)
         first, item = max(last - 1, 0), -2 if what >= REBUILD_LEADER else 0
     if item < 0:
-        w[LAST_PULLS] = np.floor(x[COUNT] * 1.0625) + 1.0
+        w[LAST_PULLS] = np.floor(x[COUNT] * PULLS_AHEAD) + 1.0
     while item < last - first:  # the leader's scale, upper and lower bound; then the arms
         n, own, best, late, at = x[COUNT], mean, mean, float(t), 0
         if item == -2:
@@ -187,4 +189,20 @@ def rebuild(f: Any, x: Any, w: Any, arms: int, shift: int, what: int, t: int) ->
     return int(min(w[LAST_ROUND] - t, w[LAST_PULLS] - x[COUNT])) + 1
 
 
+def uncertain_probability(x: Any) -> float:
+    """Return the probability that one random number does not accept the leader."""
+    return (x[TOTAL] - x[LEADER_LOW]) / x[TOTAL]
+
+
+def limit_of(x: Any) -> float:
+    """Return the smallest mean of the leader that leaves all bounds valid."""
+    return x[MIN_LEADER_MEAN]
+
+
+def begin_uncertain(x: Any, rng: Any) -> None:
+    """Sample the first position on the line of bounds in a round in which it does not accept the leader."""
+    x[POSITION] = x[LEADER_LOW] + uniform(rng) * (x[TOTAL] - x[LEADER_LOW])
+
+
 ENGINE = (begin, try_leader, keeps_leader, choose_arm, update, rebuild)
+RUNS = (uncertain_probability, limit_of, begin_uncertain)

@@ -1,0 +1,123 @@
+"""Rounds that are simulated at once have the distribution of rounds that are simulated one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import maillard
+from maillard.problems import problem
+from maillard.simulation.cpu_backend import run_trials
+from maillard.simulation.engines import leader_runs
+from maillard.simulation.plans import Plan
+from tests.simulation.test_engines import SURE, compare, plan_of
+
+RUNS = 20_000
+# Distance above the limit, limit, mean and deviation of a reward, rounds. With the first ones, most paths
+# reach the limit; with the last one, about a quarter do.
+CASES = [
+    (0.5, 0.4, 0.4, 1.0, 6),
+    (0.3, 0.5, 0.2, 0.5, 4),
+    (2.0, -1.0, -0.9, 0.5, 12),
+    (1.0, 0.0, 0.0, 1.0, 1),
+]
+
+
+def one_by_one(above, limit, mean, deviation, rounds, *, rng):
+    """The rounds until the sum is below the limit, at most `rounds`, and the sum then: of many runs."""
+    rewards = rng.normal(mean, deviation, (RUNS, rounds))
+    sums = rewards.cumsum(axis=1)
+    below = above + sums - limit * np.arange(1, rounds + 1) < 0
+    last = np.where(below.any(axis=1), below.argmax(axis=1), rounds - 1)
+    return last + 1.0, sums[np.arange(RUNS), last]
+
+
+def at_once(case, rng):
+    above, limit, mean, deviation, rounds = case
+    runs = [leader_runs.sample_run(above, limit, mean, deviation, rounds, rng) for _ in range(RUNS)]
+    return np.array(runs).T
+
+
+def p_values(case, seed=1):
+    """The p-values for equal numbers of rounds, and for equal sums among the runs of each number."""
+    rounds, sums = at_once(case, np.random.default_rng(seed))
+    expected_rounds, expected_sums = one_by_one(*case, rng=np.random.default_rng(seed + 1))
+    lengths = np.arange(1, case[-1] + 1)
+    counts = np.array([[(r == length).sum() for length in lengths] for r in (rounds, expected_rounds)])
+    counts = counts[:, counts.sum(axis=0) > 0]
+    found = [stats.chi2_contingency(counts).pvalue] if counts.shape[1] > 1 else []
+    for length in lengths:
+        some, others = sums[rounds == length], expected_sums[expected_rounds == length]
+        if min(some.size, others.size) > 100:
+            found.append(stats.ks_2samp(some, others).pvalue)
+    return found
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_run_has_the_distribution_of_single_rounds(case) -> None:
+    found = p_values(case)
+    assert len(found) >= 1
+    assert min(found) > SURE
+
+
+def test_paths_that_come_back_are_not_forgotten(monkeypatch) -> None:
+    """Negative control: without the bridge, a path that ends above the limit was never below it."""
+    monkeypatch.setattr(leader_runs, "CERTAIN", 0.0)
+    assert min(p_values(CASES[0])) < SURE
+
+
+def test_a_path_is_reflected_where_it_reaches_the_limit(monkeypatch) -> None:
+    """Negative control: the end of a path that comes back must be reflected."""
+    right = leader_runs.sample_crossing
+
+    def unreflected(begin, end, rounds, rng):
+        done, last = right(begin, -abs(end), rounds, rng)
+        return (done, last) if done < rounds else (done, end)
+
+    monkeypatch.setattr(leader_runs, "sample_crossing", unreflected)
+    assert min(p_values(CASES[0])) < SURE
+
+
+def test_a_path_rarely_reaches_the_limit() -> None:
+    above, deviation = 30.0, 0.7
+    rounds = leader_runs.longest_run(above, deviation)
+    reached = 2 * stats.norm.sf(above / (deviation * np.sqrt(rounds)))
+    assert 1e-6 < reached < 1 / 40_000
+
+
+@pytest.mark.parametrize("uncertain", [0.2, 0.003])
+def test_the_rounds_before_an_uncertain_one_are_geometric(uncertain) -> None:
+    rng = np.random.default_rng(3)
+    found = np.array([leader_runs.rounds_before(uncertain, rng) for _ in range(RUNS)])
+    expected = np.random.default_rng(4).geometric(uncertain, RUNS) - 1.0
+    assert stats.ks_2samp(found, expected).pvalue > SURE
+    assert leader_runs.rounds_before(0.0, rng) == np.inf
+
+
+@pytest.mark.parametrize("spec", ["ms+", "ms", "ms+:floor=0.2", "ms:floor=0.1/0.05/0", "boltzmann:eta=3"])
+def test_trials_with_runs_agree_with_the_direct_engine(spec) -> None:
+    text = "gaussian:1,0.9,0.4,variance=0.25"
+    runs, direct = plan_of(spec, text, 600, 1), plan_of(spec, text, 600, 2, "direct")
+    assert min(compare(runs, direct, 4000)) > SURE
+
+
+def test_regret_does_not_depend_on_the_checkpoints() -> None:
+    policy, text = maillard.policy("ms+", sigma2=0.25), problem("gaussian:1,0.5,0.4,variance=0.25")
+    every = run_trials(Plan(policy, text, tuple(range(1, 401)), 7), 0, 50).regret
+    some = run_trials(Plan(policy, text, (3, 40, 41, 399, 400), 7), 0, 50).regret
+    np.testing.assert_array_equal(some, every[:, [2, 39, 40, 398, 399]])
+    assert (np.diff(every, axis=1) >= 0).all()
+    assert set(np.diff(every, axis=1).round(12).ravel()) == {0.0, 0.5, 0.6}
+
+
+def test_the_final_tally_counts_every_round() -> None:
+    policy, text = maillard.policy("ms+", sigma2=0.25), problem("gaussian:1,0.5,0.4,variance=0.25")
+    results = [run_trials(Plan(policy, text, (5000,), seed), 0, 1) for seed in range(200)]
+    for each in results:
+        assert each.tally.pulls.sum() == 5000
+        assert (each.tally.pulls == each.pulls[0]).all()
+    # The leader's mean is unbiased up to what the choices of the first rounds do to it.
+    scores = [(each.tally.means[0] - 1) * np.sqrt(each.tally.pulls[0]) / 0.5 for each in results]
+    assert abs(np.mean(scores)) < 5 / np.sqrt(200)
+    assert 0.7 < np.var(scores) < 1.4
