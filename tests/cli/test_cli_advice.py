@@ -86,6 +86,23 @@ def test_the_command_repeats_the_advice() -> None:
     assert shlex.split(shown) == [program, command, *words]
 
 
+def test_the_suggested_deviation_is_accepted_and_repeats_the_advice() -> None:
+    """The largest deviation has more digits than the prompt shows: 26.7253 is slightly too large."""
+    words = ["--reward", "bounded", "--reward-range", "0..300", "--quick", "--seed", 2, "--traffic", 100]
+    answers = "2\n2.4\n1.2\n\n4d\n\n\n\n"
+    asked, questions = run("--ask", *words, answers=answers)
+    assert questions.count("press Enter for a careful guess [26.7253]") == 1
+    assert "Error" not in questions
+    command = shlex.split(asked.partition("To repeat\n")[2])
+    assert command[command.index("--horizon") + 1] == "4d"
+    again, _ = run(*command[2:])
+    given, _ = run(*words, "--arms", 2, "--rate", 2.4, "--lift", 1.2, "--horizon", "4d", "--yes")
+    table = [
+        text.partition("What to expect")[2].partition("Keep in mind")[0] for text in (asked, again, given)
+    ]
+    assert table[0] == table[1] == table[2] != ""
+
+
 def test_a_figure_is_written(tmp_path) -> None:
     path = tmp_path / "advice.png"
     _, messages = run("--horizon", 400, "--rate", 0.3, "--quick", "--figure", path)

@@ -48,12 +48,23 @@ def answers(r: Requirements) -> dict[str, str]:
 
 def command(advice: Advice) -> str:
     """Return the command that gives the same advice."""
-    values = answers(advice.requirements)
+    r = advice.requirements
+    values = answers(r)
+    values |= {name: _exact(getattr(r, name)) for name in ("rate", "lift", "deviation") if name in values}
+    days = r.horizon / r.traffic
+    if days >= 1 and days.is_integer() and round(r.traffic * days) == r.horizon:
+        values["horizon"] = f"{days:.0f}d"
     evaluated = values.pop("evaluate")
     words = [f"--{name.replace('_', '-')} {shlex.quote(value)}" for name, value in values.items()]
     words += ["--evaluate" if evaluated == "yes" else "--no-evaluate"]
     words += [f"--seed {advice.seed}"] * bool(advice.seed) + ["--quick"] * advice.quick
     return " ".join(["maillard advise", *words, "--yes"])
+
+
+def _exact(value: float) -> str:
+    """A number as text, with all digits."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)
 
 
 def program(r: Requirements, policy: str) -> str:
