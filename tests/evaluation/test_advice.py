@@ -195,6 +195,31 @@ def test_how_a_floor_is_chosen(needed, max_regret, evaluate, floor, reason) -> N
     assert (chosen.floor, why) == (floor, reason)
 
 
+def test_the_floor_falls_gradually_when_the_traffic_is_too_small() -> None:
+    rows = options((0, 5, 9), (0.1, 10, 1.6), (0.2, 20, 1.4), (0.3, 40, 1.2), (0.5, 60, 1.1), (1, 80, 1))
+    needed = (1.0, 0.99, 0.91, 0.9, 0.83, 0.71, 0.1)
+    floors = [choose_option(rows, each, None, evaluate=True)[0].floor for each in needed]
+    assert floors == [1, 1, 1, 0.5, 0.3, 0.2, 0.2]
+
+
+def test_a_slightly_smaller_lift_does_not_change_the_suggestion() -> None:
+    found = [
+        advise(3, rate=0.04, lift=lift, traffic=900, horizon="28d", delay="18h", quick=True)
+        for lift in (0.009, 0.010, 0.011)
+    ]
+    assert [each.policy for each in found] == ["uniform"] * 3
+    assert [each.resolves for each in found] == [False, False, True]
+    assert "What you can find is a difference of about 1 point." in found[0].reasons[1]
+    assert "What you can find is a difference of about 1.03 points." in found[1].reasons[1]
+    half, split = found[1].tried[-2:]
+    words = (
+        f"Floor 50% would lose about {split.regret - half.regret:.0f} clicks less, but find the difference"
+    )
+    assert words in found[1].reasons[1]
+    assert f"in {half.found:.0%} " in found[1].reasons[1]
+    assert f"instead of {split.found:.0%} " in found[1].reasons[1]
+
+
 def test_intervals_that_are_not_valid_do_not_count() -> None:
     rows = [*ROWS[:1], dataclasses.replace(ROWS[1], width=1.0, valid=False), *ROWS[2:]]
     assert choose_option(rows, 2, None, evaluate=True)[0].floor == 0.5
