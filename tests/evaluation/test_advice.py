@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
 from statistics import NormalDist
@@ -279,6 +280,10 @@ def test_the_context_problem_has_the_rate_and_the_lift(kind) -> None:
         (EXAMPLES["rewards in a range"], 3.0, 1.0),
         ({"reward": "bounded", "reward_range": (-2, 2), "rate": 1.0}, 1.0, math.sqrt(3)),
         ({"reward": "unbounded", "rate": 9.0, "deviation": 1.0}, 9.0, 1.0),
+        *(
+            ({"reward": "bounded", "reward_range": (0, 300), "rate": 2.4, "deviation": each}, 2.4, each)
+            for each in (26.0, 14.0, 5.0, 1.0)
+        ),
     ],
 )
 def test_simulated_rewards_have_the_mean_and_the_deviation(answers, mean, deviation) -> None:
@@ -296,6 +301,24 @@ def test_simulated_rewards_have_the_mean_and_the_deviation(answers, mean, deviat
     centre = sum(v * p for v, p in zip(values, chances, strict=True))
     spread = math.sqrt(sum((v - centre) ** 2 * p for v, p in zip(values, chances, strict=True)))
     assert spread * unit == pytest.approx(deviation)
+
+
+def test_less_noisy_revenue_never_gives_worse_advice() -> None:
+    shop: dict[str, Any] = {"reward": "bounded", "reward_range": (0, 300), "rate": 2.4, "lift": 1.2}
+    found = [
+        advise(2, **shop, deviation=each, traffic=900, horizon="28d", delay="18h", quick=True)
+        for each in (None, 14.0, 5.0)
+    ]
+    for noisy, quiet in itertools.pairwise(found):
+        assert quiet.floor <= noisy.floor
+        assert quiet.resolves
+        for first, second in zip(noisy.tried[-2:], quiet.tried[-2:], strict=True):
+            assert second.valid
+            assert second.width < first.width < math.inf
+            assert second.found >= first.found
+    assert "purchases of 300 on average, up to 300, by 0.008 of the visitors" in found[0].problem
+    support = [problem_for(each.requirements)[0].support for each in found]
+    assert support == [(0, 1)] * 3  # all amounts may be small, but the declared range is the same
 
 
 def test_a_long_experiment_is_simulated_in_part(monkeypatch) -> None:
