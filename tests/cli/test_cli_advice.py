@@ -59,7 +59,9 @@ def test_only_questions_that_apply_are_asked() -> None:
     assert "standard deviation" in questions
     assert "How many groups?" in questions
     assert 'segments=["device"]' in output
-    command = shlex.split(output.partition("When it has ended\n")[2].splitlines()[0])
+    ending = output.partition("When it has ended\n")[2].partition("\n\n")[0]
+    assert "Stop making decisions, and compare." in ending
+    command = shlex.split(ending.splitlines()[-1])
     assert command[:2] == ["maillard", "compare"]
     context = main.commands["compare"].make_context("compare", command[2:])
     assert (context.params["by"], context.params["active"]) == (["device"], False)

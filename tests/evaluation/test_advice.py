@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import itertools
 import json
 import math
@@ -79,7 +80,17 @@ def test_the_program_runs_and_its_log_can_be_evaluated_if_asked(
     advice = advise(3, evaluate=evaluate, **SMALL, **answers)
     namespace: dict[str, Any] = {}
     exec(advice.code, namespace)
-    bandit, decision = namespace["bandit"], namespace["decision"]
+    bandit = namespace["bandit"]
+    asked = {"visitor": "v", "device": "phone", "age": 40, "articles": {"a": {"price": 5}, "b": {"price": 9}}}
+    decide, report = namespace["decide"], namespace["report"]
+    arm, decision_id = decide(**{name: asked[name] for name in inspect.signature(decide).parameters})
+    reported = {"decision_id": decision_id, "success": True, "order_value": 25.0, "value": 4.0}
+    given = {name: reported[name] for name in inspect.signature(report).parameters}
+    if "value" in given and advice.requirements.high == 1:
+        given["value"] = 1.0
+    assert report(**given) is None
+    decision = bandit.decision(decision_id)
+    assert decision.arm == arm
     assert bandit.state.reward == advice.reward
     inner = bandit.state.policy
     while hasattr(inner, "policy"):  # a floor, segments
@@ -146,7 +157,7 @@ def test_rare_rewards_need_more_decisions_than_the_normal_approximation_says() -
     advice = advise(2, rate=0.02, lift=0.06, horizon=420, delay="0s", quick=True)
     assert advice.needed_decisions < 420
     assert advice.resolves is False
-    assert "even with an equal split. Rewards that are nearly all equal take more" in advice.reasons[1]
+    assert "even with an equal split. Almost all rewards are 0, so it takes more" in advice.reasons[1]
 
 
 def test_revenue_that_does_not_come_counts_as_0() -> None:
@@ -390,6 +401,29 @@ def test_the_text_explains_and_is_short(clicks) -> None:
     plain = json.loads(json.dumps(clicks.to_dict()))
     assert plain["policy"] == clicks.policy
     assert plain["code"] == clicks.code
+
+
+def test_every_pair_of_arms_is_compared_at_the_end(clicks) -> None:
+    text = str(clicks).partition("When it has ended")[2].partition("To repeat")[0]
+    commands = [line.split()[3:5] for line in text.splitlines() if line.startswith("  maillard")]
+    assert commands == [["arm:A", "arm:B"], ["arm:A", "arm:C"], ["arm:B", "arm:C"]]
+    assert "wait 1h for the last rewards, and compare" in " ".join(text.split())
+    many = str(advise(7, rate=0.3, lift=0.5, **SMALL)).partition("When it has ended")[2]
+    assert "Do the same for the other pairs of arms: there are 21." in " ".join(many.split())
+
+
+def test_margins_that_are_missing_or_wrong_are_explained() -> None:
+    shop: dict[str, Any] = {"reward": "bounded", "reward_range": (0, 300), "rate": 2.4, "lift": 1.2}
+    advice = advise(2, **shop, horizon=2000, quick=True)
+    text = " ".join(str(advice).split())
+    assert advice.options[0].width == math.inf
+    assert "no interval: many of the logs" in text
+    assert "order_value / 300) # 0 to 300" in text
+    assert "multiply them by 300" in text
+    wrong = dataclasses.replace(advice.tried[-1], valid=False, width=1.0)
+    shown = str(dataclasses.replace(advice, tried=(*advice.tried[:-1], wrong)))
+    assert "contained the true difference too rarely (equal split)" in " ".join(shown.split())
+    assert "0000" not in repr(advice.suggestion)
 
 
 def test_the_figure_names_every_floor(clicks) -> None:

@@ -199,7 +199,7 @@ def advise(*, ask: bool | None, as_json: bool, figure: Path | None, **settings: 
         _ask(settings)
     if settings["contexts"] == "none":
         settings["contexts"] = None
-    with progress("compiling", "{}: {:.0%}") as on_progress:
+    with progress("starting the simulation (up to 20 seconds)", "{}: {:.0%}") as on_progress:
         found = run(**settings, **run_settings, progress=on_progress)
     if as_json:
         echo_json(plain(found.to_dict()))

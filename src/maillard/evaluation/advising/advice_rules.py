@@ -144,7 +144,8 @@ NOTES = (
         lambda r: (
             f"Each of the {r.context_size} segments is an experiment of its own with about "
             f"{r.part_horizon:,} decisions. The margins are those of one segment; what is lost is for all "
-            "segments together."
+            "segments together. To compare the arms for all visitors, leave out --by: that margin is not "
+            "simulated, and usually narrower."
         ),
     ),
     Note(
@@ -163,6 +164,14 @@ NOTES = (
         lambda _: (
             "Without a maximum, a few large rewards decide a mean. If you can name a maximum, cap the "
             "rewards there, declare it with Reward(low=0, high=...), and ask again with reward=bounded."
+        ),
+    ),
+    Note(
+        "returning visitors",
+        lambda r: r.contexts != ACTIONS,
+        lambda _: (
+            "A visitor who returns may see another arm. With sticky=True, Bandit keeps the arm that it first "
+            "chose for a unit."
         ),
     ),
     Note(

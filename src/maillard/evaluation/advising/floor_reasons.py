@@ -68,10 +68,13 @@ def _cannot_resolve(r: Requirements, split: AdviceOption) -> str:
     lift, needed = difference(r, r.lift), difference(r, r.needed_width)
     decisions = r.needed_decisions
     if decisions <= r.horizon or not math.isfinite(split.width):
+        rewards = "Almost all rewards are 0" if r.rate < 0.5 else "Almost all rewards are 1"
+        if not (r.zero_or_one or r.mostly_nothing):
+            rewards = "Very high or low rewards are rare"
         return (
             f"With {r.horizon:,} decisions, the intervals that can be recommended are too wide to find a "
-            f"difference of {lift} in 80% of experiments, even with an equal split. Rewards that are nearly "
-            "all equal take more decisions until a narrower interval is valid."
+            f"difference of {lift} in 80% of experiments, even with an equal split. {rewards}, so it takes "
+            "more decisions until a narrower interval is valid."
         )
     days = f"{decisions / r.traffic:,.0f} days" if decisions >= 2 * r.traffic else "a day or two"
     rounded, visible = float(f"{decisions:.2g}"), difference(r, float(f"{r.visible_lift:.2g}"))
