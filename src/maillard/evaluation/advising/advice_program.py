@@ -131,8 +131,8 @@ def ending(r: Requirements) -> list[str]:
         else ""
     )
     return [
-        f"Stop making decisions, {wait}and compare. The first arm of a comparison is better if its interval lies "
-        f"above 0, the second if it lies below 0.{scale}{each}"
+        f"Stop making decisions, {wait}and compare. The first arm of a comparison is better if its interval "
+        f"lies above 0, the second if it lies below 0.{scale}{each}"
     ]
 
 
