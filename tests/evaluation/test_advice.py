@@ -421,8 +421,13 @@ def test_margins_that_are_missing_or_wrong_are_explained() -> None:
     assert "order_value / 300) # 0 to 300" in text
     assert "multiply them by 300" in text
     wrong = dataclasses.replace(advice.tried[-1], valid=False, width=1.0)
-    shown = str(dataclasses.replace(advice, tried=(*advice.tried[:-1], wrong)))
-    assert "contained the true difference too rarely (equal split)" in " ".join(shown.split())
+    edited = dataclasses.replace(
+        advice, tried=(*advice.tried[:-1], wrong), options=(*advice.options[:-1], wrong)
+    )
+    shown = " ".join(str(edited).split())
+    assert shown.count("not valid") == 2  # in the table, and its explanation
+    assert "contained the true difference too rarely (equal split)" in shown
+    assert "(not valid)" in " ".join(each.get_text() for each in edited.plot().axes[0].texts)
     assert "0000" not in repr(advice.suggestion)
 
 

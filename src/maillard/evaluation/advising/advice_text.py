@@ -159,6 +159,7 @@ def _table(advice: Advice) -> str:
 def _cells(advice: Advice, option: AdviceOption) -> list[str]:
     loss = "" if math.isnan(option.loss) else f" ({percent(option.loss)})"
     scale = 100 if advice.requirements.zero_or_one else 1
+    wrong = advice.runs and not option.valid and math.isfinite(option.width)
 
     def margin(width: float, error: float) -> str:
         return with_error(scale * width, scale * error) if math.isfinite(width) else "no interval"
@@ -166,7 +167,7 @@ def _cells(advice: Advice, option: AdviceOption) -> list[str]:
     return [
         ("* " if option.policy == advice.policy else "  ") + option.policy + _remark(advice, option),
         with_error(option.regret, option.regret_error) + loss,
-        margin(option.width, option.width_error) if option.valid or not advice.runs else "not valid",
+        "not valid" if wrong else margin(option.width, option.width_error),
         share(option.found, advice.runs) if advice.runs else "",
         margin(option.mean_width, option.mean_width_error),
     ]
@@ -235,9 +236,6 @@ def _missing_intervals(advice: Advice) -> list[str]:
     wrong = [each.label for each in advice.tried if not each.valid and math.isfinite(each.width)]
     if wrong:
         found.append(
-            f"not valid: the intervals contained the true difference too rarely ({', '.join(wrong)}), so it "
-            "is not suggested."
+            f"not valid: the intervals contained the true difference too rarely ({', '.join(wrong)})."
         )
-    elif any(not each.valid for each in shown):
-        found.append("not valid: the few logs with an interval do not show that it is valid.")
     return found

@@ -28,10 +28,10 @@ def floor_reason(
         return f"{meaning} {DEFAULT_FLOOR:.0%} is the default of a new bandit."
     lift, needed, margin = (difference(r, each) for each in (r.lift, r.needed_width, chosen.width))
     if why == "resolves":
-        which = "Nothing less" if chosen.floor == 1.0 else "No smaller floor that was tried"
+        which = "smaller floor" if chosen.floor == 1.0 else "smaller floor that was tried"
         return (
-            f"{meaning} {which} finds a difference of {lift} in about 80% of experiments: that takes a "
-            f"margin of at most {needed}, and it has {margin}."
+            f"{meaning} No {which} gives valid intervals that find a difference of {lift} in about 80% of "
+            f"experiments: that takes a margin of at most {needed}. This one has {margin}."
         )
     if why == "too expensive":
         return (
