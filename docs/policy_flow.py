@@ -43,18 +43,18 @@ FLOW = (
         "What is a reward?",
         (
             ("0 or 1, such as a click", "kl-ms+"),
-            ("a number in a known range", "ms+"),
-            ("in a range, but mostly near 0", "kl-ms+, reward / maximum"),
+            ("a rating or other number in a range", "ms+"),
+            ("revenue: mostly 0, with a maximum", "kl-ms+, reward / maximum"),
             ("a number without a maximum", "ms+:sigma2=VARIANCE"),
         ),
     ),
     Question(
         "Log",
-        "Will you evaluate it?",
+        "Say afterwards how\ngood each arm is?",
         (
             ("no", "no floor"),
             ("yes", "floor=... from maillard advise"),
-            ("yes, but nothing is known", "floor=0.1"),
+            ("yes, before you know your traffic", "floor=0.1"),
         ),
     ),
 )

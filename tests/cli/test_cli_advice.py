@@ -39,12 +39,12 @@ def test_a_wrong_answer_is_asked_again() -> None:
     answers = "one\n2\nclick\nclicks\n30\n30%\n90%\n20%\n\n5\n400\nsoon\n10m\n\nn\n"
     output, questions = run("--ask", "--quick", answers=answers)
     for message in (
-        "arms: expected a number of arms, or their names, such as red,blue, got 'one'",
-        "reward: expected one of clicks, binary, bounded, unbounded, got 'click'",
-        "rate: expected a number > 0 and < 1, got 30",
-        "lift: expected a number > 0 and <= 0.7, got 0.9",
-        "horizon: expected at least 20 decisions",
-        "delay: expected seconds, or a number with a unit",
+        "Error: expected a number of arms, or their names, such as red,blue, got 'one'",
+        "Error: expected one of clicks, binary, bounded, unbounded, got 'click'",
+        "Error: expected a number > 0 and < 1, got 30",
+        "Error: expected a number > 0 and <= 0.7, got 0.9",
+        "Error: expected at least 20 decisions",
+        "Error: expected seconds, or a number with a unit",
     ):
         assert message in questions
     assert output.startswith("Suggestion: kl-ms+\n")
@@ -59,11 +59,27 @@ def test_only_questions_that_apply_are_asked() -> None:
     assert "standard deviation" in questions
     assert "How many groups?" in questions
     assert 'segments=["device"]' in output
-    command = shlex.split(output.partition("When it has ended\n")[2].splitlines()[0])
+    ending = output.partition("When it has ended\n")[2].partition("\n\n")[0]
+    assert "Stop making decisions, and compare." in ending
+    command = shlex.split(ending.splitlines()[-1])
     assert command[:2] == ["maillard", "compare"]
     context = main.commands["compare"].make_context("compare", command[2:])
     assert (context.params["by"], context.params["active"]) == (["device"], False)
     assert "Reward(low=1, high=5)" in output
+
+
+@pytest.mark.parametrize("limits", ["0-300", "0 to 300", "0..300", "0 – 300"])
+def test_answers_may_be_written_as_people_write_them(limits) -> None:
+    answers = f"2\nrevenue\n{limits}\n30\n20\n\n20\n4 weeks\n18 hours\n\nn\n"
+    output, questions = run("--ask", "--quick", answers=answers)
+    assert "Error" not in questions
+    assert "--reward bounded --reward-range 0..300" in output
+    assert "--horizon 28d --delay 18h" in output
+
+
+def test_a_range_may_be_negative() -> None:
+    output, _ = run("--reward", "bounded", "--reward-range", "-2--1", "--horizon", 400, "--quick")
+    assert "rewards from -2 to -1" in " ".join(output.split())
 
 
 def test_without_a_terminal_nothing_is_asked() -> None:
@@ -86,6 +102,23 @@ def test_the_command_repeats_the_advice() -> None:
     assert shlex.split(shown) == [program, command, *words]
 
 
+def test_the_suggested_deviation_is_accepted_and_repeats_the_advice() -> None:
+    """The largest deviation has more digits than the prompt shows: 26.7253 is slightly too large."""
+    words = ["--reward", "bounded", "--reward-range", "0..300", "--quick", "--seed", 2, "--traffic", 100]
+    answers = "2\n2.4\n1.2\n\n4d\n\n\n\n"
+    asked, questions = run("--ask", *words, answers=answers)
+    assert questions.count("press Enter for a careful guess [26.7253]") == 1
+    assert "Error" not in questions
+    command = shlex.split(asked.partition("To repeat\n")[2])
+    assert command[command.index("--horizon") + 1] == "4d"
+    again, _ = run(*command[2:])
+    given, _ = run(*words, "--arms", 2, "--rate", 2.4, "--lift", 1.2, "--horizon", "4d", "--yes")
+    table = [
+        text.partition("What to expect")[2].partition("Keep in mind")[0] for text in (asked, again, given)
+    ]
+    assert table[0] == table[1] == table[2] != ""
+
+
 def test_a_figure_is_written(tmp_path) -> None:
     path = tmp_path / "advice.png"
     _, messages = run("--horizon", 400, "--rate", 0.3, "--quick", "--figure", path)
@@ -99,9 +132,9 @@ def test_a_figure_is_written(tmp_path) -> None:
         (["--arms", "few"], "--arms: expected a number of arms"),
         (["--rate", "much"], "--rate: expected a number such as 0.03, 3% or 2,000"),
         (["--rate", "300%"], "rate: expected a number > 0 and < 1"),
-        (["--reward", "bounded", "--reward-range", "1-5"], "--reward-range: expected LOW..HIGH"),
+        (["--reward", "bounded", "--reward-range", "1,5"], "--reward-range: expected LOW..HIGH"),
         (["--figure", "advice.txt"], "--figure: expected a name that ends in .png or .svg"),
-        (["--delay", "1 hour"], "delay: expected"),
+        (["--delay", "soon"], "delay: expected"),
     ],
 )
 def test_errors_are_one_line(arguments, message) -> None:

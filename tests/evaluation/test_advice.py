@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
+import itertools
 import json
 import math
 from statistics import NormalDist
@@ -78,7 +80,17 @@ def test_the_program_runs_and_its_log_can_be_evaluated_if_asked(
     advice = advise(3, evaluate=evaluate, **SMALL, **answers)
     namespace: dict[str, Any] = {}
     exec(advice.code, namespace)
-    bandit, decision = namespace["bandit"], namespace["decision"]
+    bandit = namespace["bandit"]
+    asked = {"visitor": "v", "device": "phone", "age": 40, "articles": {"a": {"price": 5}, "b": {"price": 9}}}
+    decide, report = namespace["decide"], namespace["report"]
+    arm, decision_id = decide(**{name: asked[name] for name in inspect.signature(decide).parameters})
+    reported = {"decision_id": decision_id, "success": True, "order_value": 25.0, "value": 4.0}
+    given = {name: reported[name] for name in inspect.signature(report).parameters}
+    if "value" in given and advice.requirements.high == 1:
+        given["value"] = 1.0
+    assert report(**given) is None
+    decision = bandit.decision(decision_id)
+    assert decision.arm == arm
     assert bandit.state.reward == advice.reward
     inner = bandit.state.policy
     while hasattr(inner, "policy"):  # a floor, segments
@@ -145,7 +157,7 @@ def test_rare_rewards_need_more_decisions_than_the_normal_approximation_says() -
     advice = advise(2, rate=0.02, lift=0.06, horizon=420, delay="0s", quick=True)
     assert advice.needed_decisions < 420
     assert advice.resolves is False
-    assert "even with an equal split. Rewards that are nearly all equal take more" in advice.reasons[1]
+    assert "even with an equal split. Almost all rewards are 0, so it takes more" in advice.reasons[1]
 
 
 def test_revenue_that_does_not_come_counts_as_0() -> None:
@@ -193,6 +205,31 @@ ROWS = options((0, 10, 9), (0.1, 20, 4), (0.5, 40, 2), (1, 80, 1))
 def test_how_a_floor_is_chosen(needed, max_regret, evaluate, floor, reason) -> None:
     chosen, why = choose_option(ROWS, needed, max_regret, evaluate=evaluate)
     assert (chosen.floor, why) == (floor, reason)
+
+
+def test_the_floor_falls_gradually_when_the_traffic_is_too_small() -> None:
+    rows = options((0, 5, 9), (0.1, 10, 1.6), (0.2, 20, 1.4), (0.3, 40, 1.2), (0.5, 60, 1.1), (1, 80, 1))
+    needed = (1.0, 0.99, 0.91, 0.9, 0.83, 0.71, 0.1)
+    floors = [choose_option(rows, each, None, evaluate=True)[0].floor for each in needed]
+    assert floors == [1, 1, 1, 0.5, 0.3, 0.2, 0.2]
+
+
+def test_a_slightly_smaller_lift_does_not_change_the_suggestion() -> None:
+    found = [
+        advise(3, rate=0.04, lift=lift, traffic=900, horizon="28d", delay="18h", quick=True)
+        for lift in (0.009, 0.010, 0.011)
+    ]
+    assert [each.policy for each in found] == ["uniform"] * 3
+    assert [each.resolves for each in found] == [False, False, True]
+    assert "What you can find is a difference of about 1 point." in found[0].reasons[1]
+    assert "What you can find is a difference of about 1.03 points." in found[1].reasons[1]
+    half, split = found[1].tried[-2:]
+    words = (
+        f"Floor 50% would lose about {split.regret - half.regret:.0f} clicks less, but find the difference"
+    )
+    assert words in found[1].reasons[1]
+    assert f"in {half.found:.0%} " in found[1].reasons[1]
+    assert f"instead of {split.found:.0%} " in found[1].reasons[1]
 
 
 def test_intervals_that_are_not_valid_do_not_count() -> None:
@@ -254,6 +291,10 @@ def test_the_context_problem_has_the_rate_and_the_lift(kind) -> None:
         (EXAMPLES["rewards in a range"], 3.0, 1.0),
         ({"reward": "bounded", "reward_range": (-2, 2), "rate": 1.0}, 1.0, math.sqrt(3)),
         ({"reward": "unbounded", "rate": 9.0, "deviation": 1.0}, 9.0, 1.0),
+        *(
+            ({"reward": "bounded", "reward_range": (0, 300), "rate": 2.4, "deviation": each}, 2.4, each)
+            for each in (26.0, 14.0, 5.0, 1.0)
+        ),
     ],
 )
 def test_simulated_rewards_have_the_mean_and_the_deviation(answers, mean, deviation) -> None:
@@ -271,6 +312,24 @@ def test_simulated_rewards_have_the_mean_and_the_deviation(answers, mean, deviat
     centre = sum(v * p for v, p in zip(values, chances, strict=True))
     spread = math.sqrt(sum((v - centre) ** 2 * p for v, p in zip(values, chances, strict=True)))
     assert spread * unit == pytest.approx(deviation)
+
+
+def test_less_noisy_revenue_never_gives_worse_advice() -> None:
+    shop: dict[str, Any] = {"reward": "bounded", "reward_range": (0, 300), "rate": 2.4, "lift": 1.2}
+    found = [
+        advise(2, **shop, deviation=each, traffic=900, horizon="28d", delay="18h", quick=True)
+        for each in (None, 14.0, 5.0)
+    ]
+    for noisy, quiet in itertools.pairwise(found):
+        assert quiet.floor <= noisy.floor
+        assert quiet.resolves
+        for first, second in zip(noisy.tried[-2:], quiet.tried[-2:], strict=True):
+            assert second.valid
+            assert second.width < first.width < math.inf
+            assert second.found >= first.found
+    assert "purchases of 300 on average, up to 300, by 0.008 of the visitors" in found[0].problem
+    support = [problem_for(each.requirements)[0].support for each in found]
+    assert support == [(0, 1)] * 3  # all amounts may be small, but the declared range is the same
 
 
 def test_a_long_experiment_is_simulated_in_part(monkeypatch) -> None:
@@ -342,6 +401,34 @@ def test_the_text_explains_and_is_short(clicks) -> None:
     plain = json.loads(json.dumps(clicks.to_dict()))
     assert plain["policy"] == clicks.policy
     assert plain["code"] == clicks.code
+
+
+def test_every_pair_of_arms_is_compared_at_the_end(clicks) -> None:
+    text = str(clicks).partition("When it has ended")[2].partition("To repeat")[0]
+    commands = [line.split()[3:5] for line in text.splitlines() if line.startswith("  maillard")]
+    assert commands == [["arm:A", "arm:B"], ["arm:A", "arm:C"], ["arm:B", "arm:C"]]
+    assert "wait 1h for the last rewards, and compare" in " ".join(text.split())
+    many = str(advise(7, rate=0.3, lift=0.5, **SMALL)).partition("When it has ended")[2]
+    assert "Do the same for the other pairs of arms: there are 21." in " ".join(many.split())
+
+
+def test_margins_that_are_missing_or_wrong_are_explained() -> None:
+    shop: dict[str, Any] = {"reward": "bounded", "reward_range": (0, 300), "rate": 2.4, "lift": 1.2}
+    advice = advise(2, **shop, horizon=2000, quick=True)
+    text = " ".join(str(advice).split())
+    assert advice.options[0].width == math.inf
+    assert "no interval: many of the logs" in text
+    assert "order_value / 300) # 0 to 300" in text
+    assert "multiply them by 300" in text
+    wrong = dataclasses.replace(advice.tried[-1], valid=False, width=1.0)
+    edited = dataclasses.replace(
+        advice, tried=(*advice.tried[:-1], wrong), options=(*advice.options[:-1], wrong)
+    )
+    shown = " ".join(str(edited).split())
+    assert shown.count("not valid") == 2  # in the table, and its explanation
+    assert "contained the true difference too rarely (equal split)" in shown
+    assert "(not valid)" in " ".join(each.get_text() for each in edited.plot().axes[0].texts)
+    assert "0000" not in repr(advice.suggestion)
 
 
 def test_the_figure_names_every_floor(clicks) -> None:

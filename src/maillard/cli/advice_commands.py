@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -41,7 +42,28 @@ def _parse_arms(name: str, text: str) -> int | list[str]:
 def _parse_horizon(_name: str, text: str) -> int | str:
     """Parse a number of decisions; anything else is a duration."""
     digits = text.strip().replace(",", "")
-    return int(digits) if digits.isdecimal() else digits
+    return int(digits) if digits.isdecimal() else _parse_duration(_name, digits)
+
+
+def _parse_duration(_name: str, text: str) -> str:
+    """Shorten the unit of a duration: 18 hours is 18h."""
+    written = re.fullmatch(r"([\d.]+) *(second|sec|minute|hour|day|week)s?", text.strip().lower())
+    return f"{written[1]}{written[2][0]}" if written else text.strip()
+
+
+def _parse_reward_range(name: str, text: str) -> tuple[float, float]:
+    """Parse two numbers, as in 0..300, 0-300 or 0 to 300."""
+    written = re.fullmatch(r"\s*(-?[\d.]+?)\s*(?:-|–|to|\.\.)\s*(-?[\d.]+)\s*", text)
+    return options.parse_range(name, f"{written[1]}..{written[2]}" if written else text)
+
+
+_SYNONYMS = {"revenue": "bounded", "sales": "clicks", "conversions": "clicks"}
+
+
+def _parse_reward(_name: str, text: str) -> str:
+    """Parse a type of reward."""
+    word = text.strip().lower()
+    return _SYNONYMS.get(word, word)
 
 
 def _parse_whole(name: str, text: str) -> int:
@@ -86,12 +108,13 @@ _QUESTIONS = (
             "  unbounded  a number without a known maximum\n"
             "Your reward"
         ),
+        _parse_reward,
         choices=_REWARDS,
     ),
     _Question(
         "reward_range",
         lambda _: "What are the lowest and the highest reward?",
-        options.parse_range,
+        _parse_reward_range,
         lambda r: r.reward == "bounded",
     ),
     _Question(
@@ -125,6 +148,7 @@ _QUESTIONS = (
             if r.reward == "clicks"
             else "How long after a decision is its reward known? 0s: at once; 30s, 1h, 2d, ..."
         ),
+        _parse_duration,
     ),
     _Question(
         "contexts",
@@ -154,7 +178,7 @@ _EVALUATE = "Will you use the log afterwards to say how good each variant is, an
     "--reward", "clicks: only successes are reported. binary: 0 or 1. bounded: in a range. unbounded.",
     type=click.Choice(_REWARDS),
 )  # fmt: skip
-@option("--reward-range", "Of bounded rewards.", parse=options.parse_range, metavar="LOW..HIGH")
+@option("--reward-range", "Of bounded rewards.", parse=_parse_reward_range, metavar="LOW..HIGH")
 @option("--rate", "Mean reward of an ordinary arm, such as 3%.", parse=_parse_number, metavar="NUMBER")
 @option(
     "--lift", "Difference worth finding, in the same unit: 1% for 4% instead of 3%.",
@@ -167,7 +191,7 @@ _EVALUATE = "Will you use the log afterwards to say how good each variant is, an
 @option(
     "--horizon", "Decisions in all, or a duration such as 14d.", parse=_parse_horizon, metavar="NUMBER|TIME"
 )
-@option("--delay", "How long until the reward is known, such as 1h.", metavar="TIME")
+@option("--delay", "How long until the reward is known, such as 1h.", parse=_parse_duration, metavar="TIME")
 @option("--contexts", "Whether the best arm depends on the visitor.", type=click.Choice(_CONTEXTS))
 @option("--context-size", "Number of segments or features.", type=int)
 @option("--evaluate/--no-evaluate", "Whether the log will be evaluated.", default=None)
@@ -199,7 +223,7 @@ def advise(*, ask: bool | None, as_json: bool, figure: Path | None, **settings: 
         _ask(settings)
     if settings["contexts"] == "none":
         settings["contexts"] = None
-    with progress("compiling", "{}: {:.0%}") as on_progress:
+    with progress("starting the simulation (up to 20 seconds)", "{}: {:.0%}") as on_progress:
         found = run(**settings, **run_settings, progress=on_progress)
     if as_json:
         echo_json(plain(found.to_dict()))
@@ -242,7 +266,8 @@ def _ask(settings: dict[str, Any]) -> None:
                     raise InvalidValue(question.name, value, "one of " + ", ".join(question.choices))
                 check(**{question.name: value})
             except MaillardError as error:
-                raise click.BadParameter(str(error)) from None
+                _, _, message = str(error).rpartition(f"{question.name}: ")
+                raise click.BadParameter(message) from None
             return value
 
         settings[name] = click.prompt(question.text(r), default=default, value_proc=parse, err=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import shlex
 from typing import TYPE_CHECKING
 
@@ -17,6 +19,9 @@ from maillard.evaluation.advising.advice_requirements import (
 
 if TYPE_CHECKING:
     from maillard.evaluation.advising.advice_result import Advice
+
+
+_SHOWN_PAIRS = 6  # comparisons of four arms
 
 
 def answers(r: Requirements) -> dict[str, str]:
@@ -48,7 +53,12 @@ def answers(r: Requirements) -> dict[str, str]:
 
 def command(advice: Advice) -> str:
     """Return the command that gives the same advice."""
-    values = answers(advice.requirements)
+    r = advice.requirements
+    values = answers(r)
+    values |= {name: _exact(getattr(r, name)) for name in ("rate", "lift", "deviation") if name in values}
+    days = r.horizon / r.traffic
+    if days >= 1 and days.is_integer() and round(r.traffic * days) == r.horizon:
+        values["horizon"] = f"{days:.0f}d"
     evaluated = values.pop("evaluate")
     words = [f"--{name.replace('_', '-')} {shlex.quote(value)}" for name, value in values.items()]
     words += ["--evaluate" if evaluated == "yes" else "--no-evaluate"]
@@ -56,46 +66,82 @@ def command(advice: Advice) -> str:
     return " ".join(["maillard advise", *words, "--yes"])
 
 
+def _exact(value: float) -> str:
+    """A number as text, with all digits."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)
+
+
 def program(r: Requirements, policy: str) -> str:
-    """Return a program that makes a decision."""
+    """Return a program with a function that makes a decision, and one that reports its reward."""
     arms = json.dumps(r.arms, ensure_ascii=False) if len(r.arms) <= 26 else _many_arms(r)
-    names, features, choose = ["Bandit", "Reward"], "", 'unit="visitor-1"'
+    names, features, parameters, choose = ["Bandit", "Reward"], "", "visitor", "unit=visitor"
     settings = [f"reward={_reward_code(r)}", 'log="decisions.db"']
     if r.contexts == SEGMENTS:
         settings.insert(0, 'segments=["device"]')
-        choose += ', context={"device": "phone"}'
+        parameters += ", device"
+        choose += ', context={"device": device}'
     elif r.linear:
         names.insert(1, "Features")
         settings.insert(0, "features=features")
         attributes = '"device": ["phone", "desktop"], "age": (18, 90)'
-        choose += ', context={"device": "phone", "age": 40}'
+        parameters += ", device, age"
+        choose += ', context={"device": device, "age": age}'
         if r.contexts == ACTIONS:
             arms, attributes = "[]", '"device": ["phone", "desktop"], "price": (0, 100)'
             settings.insert(1, 'model="shared"')
-            choose = (
-                'context={"device": "phone"}, actions={"article-1": {"price": 5}, "article-2": {"price": 9}}'
-            )
+            parameters = "device, articles"
+            choose = 'context={"device": device}, actions=articles'
         features = f"features = Features({{{attributes}}})  # your attributes\n"
     lines = "".join(f"    {line},\n" for line in (arms, f'"{policy}"', *settings))
-    imports = f"from maillard import {', '.join(names)}\n"
-    outcome = "1)  # if the visitor clicks; otherwise nothing"
-    if r.reward != CLICKS or not r.window:
-        outcome = "1)  # or 0" if r.zero_or_one else f"{_reward_value(r)})  # the reward of this decision"
-        if r.mostly_nothing:
-            outcome += ", if there is one" if r.window else ", also if it is 0"
+    about = '  # articles: {"article-1": {"price": 5}, ...}' if r.contexts == ACTIONS else ""
     return (
-        f"{imports}{features}bandit = Bandit(\n{lines})\n"
-        f"decision = bandit.choose({choose})  # show decision.arm\n"
-        f"bandit.reward(decision, {outcome}"
+        f"from maillard import {', '.join(names)}\n{features}bandit = Bandit(\n{lines})\n\n"
+        f"def decide({parameters}):{about}\n"
+        f"    decision = bandit.choose({choose})\n"
+        "    return decision.arm, decision.id  # show the arm, keep the id\n\n"
+        f"{_report_code(r)}"
     )
 
 
-def comparison(r: Requirements) -> str:
-    """The command that compares two arms."""
-    first, second = (shlex.quote(f"arm:{name}") for name in r.arms[:2])
-    return f"maillard compare decisions.db {first} {second} --finished" + " --by device" * (
-        r.contexts == SEGMENTS
+def _report_code(r: Requirements) -> str:
+    """The function that reports a reward."""
+    if r.reward == CLICKS and r.window:
+        when = f"  # if the visitor clicks within {duration(r.window)}; otherwise nothing"
+        return f"def report(decision_id):{when}\n    bandit.reward(decision_id, 1)"
+    if r.zero_or_one:
+        return "def report(decision_id, success):\n    bandit.reward(decision_id, 1 if success else 0)"
+    name, rule = "order_value" if r.mostly_nothing else "value", f"  # {r.low:g} to {r.high:g}"
+    when = ""
+    if r.mostly_nothing:
+        when = "  # if there is an order" if r.window else "  # after every decision, also if it is 0"
+    divided = f"{name} / {r.divisor:g}" if r.divisor != 1.0 else name
+    limits = rule if r.reward == BOUNDED else ""
+    return f"def report(decision_id, {name}):{when}\n    bandit.reward(decision_id, {divided}){limits}"
+
+
+def ending(r: Requirements) -> list[str]:
+    """What to do at the end of the experiment, in sentences; the commands are `comparisons`."""
+    wait = f"wait {duration(r.window)} for the last rewards, " if r.window else ""
+    pairs = math.comb(len(r.arms), 2)
+    each = "" if pairs <= _SHOWN_PAIRS else f" Do the same for the other pairs of arms: there are {pairs}."
+    scale = (
+        f" The numbers are fractions of {r.divisor:g}: multiply them by {r.divisor:g}."
+        if r.divisor != 1.0
+        else ""
     )
+    return [
+        f"Stop making decisions, {wait}and compare. The first arm of a comparison is better if its interval "
+        f"lies above 0, the second if it lies below 0.{scale}{each}"
+    ]
+
+
+def comparisons(r: Requirements) -> list[str]:
+    """The commands that compare the pairs of arms, or the first pair if there are many."""
+    pairs = list(itertools.combinations((shlex.quote(f"arm:{name}") for name in r.arms), 2))
+    end = "--finished" + " --by device" * (r.contexts == SEGMENTS)
+    shown = pairs if len(pairs) <= _SHOWN_PAIRS else pairs[:1]
+    return [f"maillard compare decisions.db {first} {second} {end}" for first, second in shown]
 
 
 def _many_arms(r: Requirements) -> str:
@@ -105,10 +151,6 @@ def _many_arms(r: Requirements) -> str:
         if generated
         else json.dumps(r.arms, ensure_ascii=False)
     )
-
-
-def _reward_value(r: Requirements) -> str:
-    return f"{r.rate:g} / {r.divisor:g}" if r.divisor != 1.0 else f"{r.rate:g}"
 
 
 def _reward_code(r: Requirements) -> str:

@@ -271,10 +271,15 @@ def _reward_range(kind: str, given: object) -> tuple[float, float]:
 
 
 def _deviation(kind: str, low: float, high: float, mean: float, answer: Any) -> float:
-    """The standard deviation; the largest possible one if the range is known, else five times the mean."""
-    largest = math.sqrt((mean - low) * (high - mean)) if kind == BOUNDED else math.inf
-    default = largest if kind == BOUNDED else 5.0 * mean
-    return _number("deviation", answer("deviation", default), 0.0, largest * (1 + 1e-12))
+    """The standard deviation; the largest possible one if the range is known, else five times the mean.
+
+    A prompt shows six digits of the largest one, which may be slightly more than it is.
+    """
+    if kind != BOUNDED:
+        return _number("deviation", answer("deviation", 5.0 * mean), 0.0, math.inf)
+    largest = math.sqrt((mean - low) * (high - mean))
+    shown = max(largest, float(f"{largest:g}"))
+    return min(largest, _number("deviation", answer("deviation", largest), 0.0, shown, most_allowed=True))
 
 
 def _horizon(given: object, traffic: float) -> int:

@@ -11,7 +11,7 @@ from maillard.decisions import Reward
 from maillard.errors import CannotAnswer
 from maillard.evaluation.advising.advice_requirements import Requirements
 from maillard.optional_packages import data_frame, needs_extra
-from maillard.short_reprs import dataclass_repr, fit_screen
+from maillard.short_reprs import fields_repr, fit_screen
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,7 +47,12 @@ class AdviceOption:
     valid: bool = False
     "Whether the intervals contained the true difference often enough."
 
-    __repr__ = dataclass_repr
+    def __repr__(self) -> str:
+        values = ((field.name, getattr(self, field.name)) for field in dataclasses.fields(self))
+        rounded = (
+            (name, float(f"{value:.4g}") if isinstance(value, float) else value) for name, value in values
+        )
+        return fields_repr(type(self).__name__, rounded)
 
     @property
     def label(self) -> str:
@@ -134,7 +139,10 @@ class Advice:
         if not shown:
             raise CannotAnswer("no intervals were simulated, so there is nothing to draw")
         percent = 100 if self.requirements.zero_or_one else 1
-        labels = [each.label + " (suggested)" * (each.policy == self.policy) for each in shown]
+        labels = [
+            each.label + " (suggested)" * (each.policy == self.policy) + " (not valid)" * (not each.valid)
+            for each in shown
+        ]
         return figures.frontier(
             [labels[-1]],  # next to the last point
             [[each.regret for each in shown]],

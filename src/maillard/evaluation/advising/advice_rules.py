@@ -16,7 +16,7 @@ from maillard.evaluation.advising.advice_requirements import (
 
 DEFAULT_FLOOR = 0.1  # where the width of intervals cannot be simulated; also the default of `Bandit`
 _LONG_DELAY = 0.2  # fraction of the experiment
-COMPROMISE = 1.5  # acceptable width, as a multiple of that of an equal split
+COMPROMISE = 1.5  # the largest acceptable width, as a multiple of that of an equal split
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,8 @@ NOTES = (
         lambda r: (
             f"Each of the {r.context_size} segments is an experiment of its own with about "
             f"{r.part_horizon:,} decisions. The margins are those of one segment; what is lost is for all "
-            "segments together."
+            "segments together. To compare the arms for all visitors, leave out --by: that margin is not "
+            "simulated, and usually narrower."
         ),
     ),
     Note(
@@ -163,6 +164,14 @@ NOTES = (
         lambda _: (
             "Without a maximum, a few large rewards decide a mean. If you can name a maximum, cap the "
             "rewards there, declare it with Reward(low=0, high=...), and ask again with reward=bounded."
+        ),
+    ),
+    Note(
+        "returning visitors",
+        lambda r: r.contexts != ACTIONS,
+        lambda _: (
+            "A visitor who returns may see another arm. With sticky=True, Bandit keeps the arm that it first "
+            "chose for a unit."
         ),
     ),
     Note(
@@ -205,6 +214,15 @@ class _Measured(Protocol):
 Option = TypeVar("Option", bound=_Measured)
 
 
+def compromise(split: float, needed: float) -> float:
+    """The acceptable width, as a multiple of that of an equal split, if this is more than needed.
+
+    An equal split that is almost precise enough is worth its price; one that is far from it is not. So the
+    multiple grows from 1 with the width that is missing, and the suggestion does not jump.
+    """
+    return min(COMPROMISE, max(1.0, split / needed))
+
+
 def choose_option(
     options: Sequence[Option], needed: float, max_regret: float | None, *, evaluate: bool
 ) -> tuple[Option, str]:
@@ -217,7 +235,7 @@ def choose_option(
     floors = [each for each in options if each.floor > 0]
     wanted, reason = next((each for each in floors if each.valid and each.width <= needed), None), "resolves"
     if wanted is None:
-        limit, reason = COMPROMISE * floors[-1].width, "cannot resolve"
+        limit, reason = compromise(floors[-1].width, needed) * floors[-1].width, "cannot resolve"
         wanted = next((each for each in floors if each.valid and each.width <= limit), floors[-1])
     if max_regret is not None and wanted.regret > max_regret:
         affordable = [each for each in floors if each.regret <= max_regret]

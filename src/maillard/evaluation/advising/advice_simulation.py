@@ -27,6 +27,8 @@ from maillard.problems import Bernoulli, Bounded, Fixed, Gaussian, Linear, Probl
 from maillard.simulation import simulate
 
 Progress = Callable[[str, float], None]
+_AMOUNTS = 10  # different amounts of a purchase
+_STEEPEST = 1000.0  # exponent, at which nearly all amounts are equal
 _CONTEXTS = 256  # different visitors of a simulation with contexts
 
 
@@ -81,21 +83,60 @@ def problem_for(requirements: Requirements) -> tuple[Problem, float]:
     ordinary, best = (r.rate - low) / unit, min((r.rate + r.lift - low) / unit, 1.0 if one else math.inf)
     means = (*[ordinary] * (len(r.arms) - 1), best)
     delay = Fixed(r.part_delay) if r.part_delay else None
-    if r.reward == UNBOUNDED:
-        # Some visitors pay this amount, the others nothing: the mean and the deviation are as asked.
-        amount = (r.deviation**2 + r.rate**2) / r.rate
-        share = [mean / amount for mean in means]
-        if max(share) > 1:  # the deviation is too small for this
-            return Gaussian(means, variance=r.deviation**2, delay=delay), 1.0
-        purchases = tuple((1 - p, p) for p in share)
-        name = f"purchases of {amount:.6g} by {share[0]:.3g}, the best by {share[-1]:.3g}"
-        return Bounded(purchases, values=(0.0, amount), delay=delay, label=name), 1.0
+    spread = r.deviation / unit
+    if r.mostly_nothing and (orders := _purchases(means, spread, 1.0 if one else math.inf, unit)):
+        return dataclasses.replace(orders, delay=delay), unit
+    if r.reward == UNBOUNDED:  # the deviation is too small for purchases
+        return Gaussian(means, variance=r.deviation**2, delay=delay), 1.0
     largest = math.sqrt(ordinary * (1 - ordinary))
-    extreme = min(1.0, (r.deviation / unit / largest) ** 2)  # fraction of rewards that are lowest or highest
+    extreme = min(1.0, (spread / largest) ** 2)  # fraction of rewards that are lowest or highest
     if not one or extreme > 1 - 1e-9:
         return Bernoulli(means, delay=delay), unit
+    step = math.sqrt(1.5) * spread
+    if step <= ordinary and best + step <= 1:  # three values around the mean, and the ends of the range
+        row = (0.0, 1 / 3, 1 / 3, 1 / 3, 0.0)
+        around = tuple((0.0, mean - step, mean, mean + step, 1.0) for mean in means)
+        return Bounded((row,) * len(means), values=around, delay=delay), unit
     rows = tuple((extreme * (1 - mean), 1 - extreme, extreme * mean) for mean in means)
     return Bounded(rows, values=tuple((0.0, mean, 1.0) for mean in means), delay=delay), unit
+
+
+def _purchases(means: Sequence[float], deviation: float, highest: float, unit: float) -> Bounded | None:
+    """Rewards that are mostly 0, otherwise amounts of different size; None if the deviation is too small.
+
+    The amounts are a tenth, two tenths, ... of the highest, or of four times the typical one if that is less.
+    Their probabilities are proportional to exp(t amount), with the t that gives the mean and the deviation of
+    the first arm. A better arm has more purchases of the same amounts.
+    """
+    ordinary, best = min(means), max(means)
+    typical = (deviation**2 + ordinary**2) / ordinary  # E[X²] / E[X], with or without the rewards of 0
+    top = min(highest, 4 * typical)
+    amounts = np.arange(1, _AMOUNTS + 1) / _AMOUNTS
+
+    def chances(tilt: float) -> Floats:
+        weights = np.exp(tilt * (amounts - (tilt > 0)))
+        return np.asarray(weights / weights.sum())
+
+    low, high = -_STEEPEST, _STEEPEST
+    for _ in range(60):
+        tilt = (low + high) / 2
+        shares = chances(tilt)
+        if shares @ amounts**2 / (shares @ amounts) < typical / top:
+            low = tilt
+        else:
+            high = tilt
+    shares = chances(high)
+    average = top * float(shares @ amounts)
+    reached = float(shares @ amounts**2 / (shares @ amounts))
+    if best > average or not math.isclose(reached, typical / top, rel_tol=1e-3):
+        return None
+    never = [highest] if top < highest < math.inf else []  # so that the range is known
+    rows = tuple((1 - mean / average, *(mean / average * shares), *(0.0 for _ in never)) for mean in means)
+    name = (
+        f"purchases of {unit * average:.3g} on average, up to {unit * top:.4g}, by {ordinary / average:.3g}"
+    )
+    name += f" of the visitors of an ordinary arm, {best / average:.3g} of those of the best"
+    return Bounded(rows, values=(0.0, *(top * amounts), *never), label=name)
 
 
 def context_problem_for(requirements: Requirements) -> Problem:

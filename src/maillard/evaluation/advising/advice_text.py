@@ -16,7 +16,7 @@ from maillard.evaluation.advising.advice_formatting import (
     share,
     with_error,
 )
-from maillard.evaluation.advising.advice_program import answers, comparison
+from maillard.evaluation.advising.advice_program import answers, comparisons, ending
 from maillard.evaluation.advising.advice_requirements import (
     ACTIONS,
     BOUNDED,
@@ -42,10 +42,15 @@ def describe(advice: Advice) -> str:
         "What to expect\n" + _table(advice) + "\n" + _bullets(_legend(advice), ""),
         "Keep in mind\n" + _bullets(advice.warnings),
         "In your program\n" + textwrap.indent(advice.code, "  "),
-        *([f"When it has ended\n  {comparison(r)}"] if r.evaluate and r.contexts != ACTIONS else []),
+        *([_ending(r)] if r.evaluate and r.contexts != ACTIONS else []),
         f"To repeat\n  {advice.command}",
     ]
     return "\n\n".join(part.rstrip() for part in parts)
+
+
+def _ending(r: Requirements) -> str:
+    commands = "\n".join(f"  {each}" for each in comparisons(r))
+    return f"When it has ended\n{_bullets(ending(r), '')}\n{commands}"
 
 
 def summarise(advice: Advice) -> str:
@@ -58,12 +63,17 @@ def _verdict(advice: Advice) -> str:
     r, option, name = advice.requirements, advice.suggestion, reward_name(advice.requirements)
     loss = f" ({percent(option.loss)})" if math.isfinite(option.loss) else ""
     lost = with_error(option.regret, option.regret_error).partition(" ")[0]
-    cost = f"about {lost} clicks" if name == "clicks" else f"a reward of about {lost}"
+    cost = f"about {lost} clicks" if name == "clicks" else f"a reward of about {lost}{_unit(r)}"
     text = f"It costs {cost}{loss}, compared with knowing the best arm from the start"
     if advice.runs and r.evaluate and advice.horizon == r.part_horizon:
         found = share(option.found, advice.runs)
         text += f", and finds a difference of {difference(r, r.lift)} in {found} of simulated experiments"
     return text + "."
+
+
+def _unit(r: Requirements) -> str:
+    """What a reward is measured in."""
+    return "" if r.zero_or_one else " in all, in the unit of your rewards"
 
 
 def situation(r: Requirements) -> str:
@@ -84,7 +94,11 @@ def situation(r: Requirements) -> str:
         of = "visitors" if r.contexts == FEATURES else "arms that change"
         found.append(f"{r.context_size} features of {of}")
     found.append("a log that will " + "not " * (not r.evaluate) + "be evaluated")
-    return ", ".join(found) + f". A difference of {difference(r, r.lift)} is worth finding"
+    text = ", ".join(found) + f". A difference of {difference(r, r.lift)} is worth finding"
+    if r.evaluate and not r.linear and r.visible_lift < r.lift:
+        visible = difference(r, float(f"{r.visible_lift:.2g}"))
+        text += f"; the smallest that your traffic can find is about {visible}"
+    return text
 
 
 def _assumptions(r: Requirements) -> list[str]:
@@ -145,6 +159,7 @@ def _table(advice: Advice) -> str:
 def _cells(advice: Advice, option: AdviceOption) -> list[str]:
     loss = "" if math.isnan(option.loss) else f" ({percent(option.loss)})"
     scale = 100 if advice.requirements.zero_or_one else 1
+    wrong = advice.runs and not option.valid and math.isfinite(option.width)
 
     def margin(width: float, error: float) -> str:
         return with_error(scale * width, scale * error) if math.isfinite(width) else "no interval"
@@ -152,7 +167,7 @@ def _cells(advice: Advice, option: AdviceOption) -> list[str]:
     return [
         ("* " if option.policy == advice.policy else "  ") + option.policy + _remark(advice, option),
         with_error(option.regret, option.regret_error) + loss,
-        margin(option.width, option.width_error) if option.valid or not advice.runs else "not valid",
+        "not valid" if wrong else margin(option.width, option.width_error),
         share(option.found, advice.runs) if advice.runs else "",
         margin(option.mean_width, option.mean_width_error),
     ]
@@ -179,16 +194,21 @@ def _legend(advice: Advice) -> list[str]:
         guess = f"if half of the {of} have each feature, and an arm is {better}"
     lines = [
         f"lost {name}: {fewer} than from always choosing the best arm, {every} (and in percent), {guess}."
+        + " If you count sales or sign-ups, read them for clicks." * (name == "clicks")
     ]
     if advice.runs:
         points = " (in points)" * r.zero_or_one
-        together = f" for all {r.pairs:,} comparisons together" * (r.pairs > 1)
+        pairs = math.comb(len(r.arms), 2)
+        pairs_of = "2 arms" if pairs == 1 else f"{pairs:,} pairs of arms"
+        groups = f" in each of {r.parts} segments" * (r.parts > 1)
+        together = f" for all {r.pairs:,} comparisons together ({pairs_of}{groups})" * (r.pairs > 1)
         lines += [
             f"margin{points}: how precise the comparison of two arms is. The difference "
             f"is estimated plus or minus the margin, at 95% confidence{together}.",
-            "finds it: in how many experiments the comparison shows that an arm that is "
-            f"{difference(r, r.lift)} better is better.",
+            f"finds it: in how many experiments the comparison{' within one segment' * (r.parts > 1)} shows "
+            f"that an arm that is {difference(r, r.lift)} better is better.",
             "one arm: how precise the mean reward of one arm is, if it is not the best.",
+            *_missing_intervals(advice),
         ]
     if advice.horizon < r.part_horizon:
         lines.append(
@@ -198,5 +218,24 @@ def _legend(advice: Advice) -> list[str]:
             f"of {math.sqrt(r.part_horizon / advice.horizon):.2g} until the end."
         )
     logs = f" and {advice.runs} evaluated logs" if advice.runs else ""
-    lines.append(f"From {advice.trials} simulated experiments{logs} per policy; ± is the standard error.")
+    rough = " These numbers are rough: repeat without --quick before you decide." * advice.quick
+    lines.append(
+        f"From {advice.trials} simulated experiments{logs} per policy; ± is the standard error.{rough}"
+    )
     return lines
+
+
+def _missing_intervals(advice: Advice) -> list[str]:
+    """Explain margins that the table does not have, and floors whose margin cannot be trusted."""
+    shown, found = advice.options, []
+    if any(math.isinf(each.width) or math.isinf(each.mean_width) for each in shown):
+        found.append(
+            "no interval: many of the logs have too few rewards of this arm for any interval that can be "
+            "recommended."
+        )
+    wrong = [each.label for each in advice.tried if not each.valid and math.isfinite(each.width)]
+    if wrong:
+        found.append(
+            f"not valid: the intervals contained the true difference too rarely ({', '.join(wrong)})."
+        )
+    return found

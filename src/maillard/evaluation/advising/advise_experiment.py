@@ -16,7 +16,7 @@ from maillard.evaluation.advising.advice_rules import (
     choose_option,
     policy_rule,
 )
-from maillard.evaluation.advising.floor_reasons import floor_reason
+from maillard.evaluation.advising.floor_reasons import floor_reason, price_of_less
 
 
 def advise(
@@ -86,8 +86,10 @@ def advise(
         chosen, why = choose_option(found.options, needed, r.max_regret, evaluate=r.evaluate)
         picked = (chosen, *alternatives(found.options, chosen))
         shown = tuple(sorted(picked, key=lambda each: each.floor))
+    floors = [each for each in found.options if 0 < each.floor < chosen.floor]
     shrink = math.sqrt(found.horizon / r.part_horizon)  # of intervals, until the end of the experiment
     at_end, split = (replace(each, width=each.width * shrink) for each in (chosen, found.options[-1]))
+    cheaper = price_of_less(r, chosen, floors[-1], found.runs) if floors and shrink == 1.0 else ""
     warnings = [note.text(r) for note in NOTES if note.applies(r)]
     if r.max_regret is not None and chosen.regret > r.max_regret:
         warnings.insert(
@@ -98,7 +100,7 @@ def advise(
         requirements=r,
         policy=chosen.policy,
         floor=chosen.floor,
-        reasons=(rule.reason, floor_reason(r, at_end, split, why)),
+        reasons=(rule.reason, floor_reason(r, at_end, split, why, cheaper)),
         evidence=rule.evidence,
         warnings=tuple(warnings),
         options=shown,

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 
-from maillard.evaluation.advising.advice_formatting import difference, reward_name
+from maillard.evaluation.advising.advice_formatting import difference, reward_name, share, with_error
 from maillard.evaluation.advising.advice_requirements import Requirements
 from maillard.evaluation.advising.advice_result import AdviceOption
-from maillard.evaluation.advising.advice_rules import COMPROMISE, DEFAULT_FLOOR
+from maillard.evaluation.advising.advice_rules import DEFAULT_FLOOR, compromise
 
 
-def floor_reason(r: Requirements, chosen: AdviceOption, split: AdviceOption, why: str) -> str:
+def floor_reason(
+    r: Requirements, chosen: AdviceOption, split: AdviceOption, why: str, cheaper: str = ""
+) -> str:
     """Say why this option was chosen.
 
-    `split` is an equal split. The widths of both are those at the end of the experiment.
+    `split` is an equal split. The widths of both are those at the end of the experiment. `cheaper` says what
+    a smaller floor gives up.
     """
     if why == "no evaluation" or (why == "default" and not r.evaluate):
         return (
@@ -25,17 +28,29 @@ def floor_reason(r: Requirements, chosen: AdviceOption, split: AdviceOption, why
         return f"{meaning} {DEFAULT_FLOOR:.0%} is the default of a new bandit."
     lift, needed, margin = (difference(r, each) for each in (r.lift, r.needed_width, chosen.width))
     if why == "resolves":
-        which = "Nothing less" if chosen.floor == 1.0 else "No smaller floor that was tried"
+        which = "smaller floor" if chosen.floor == 1.0 else "smaller floor that was tried"
         return (
-            f"{meaning} {which} finds a difference of {lift} in about 80% of experiments: that takes a "
-            f"margin of at most {needed}, and it has {margin}."
+            f"{meaning} No {which} gives valid intervals that find a difference of {lift} in about 80% of "
+            f"experiments: that takes a margin of at most {needed}. This one has {margin}."
         )
     if why == "too expensive":
         return (
             f"{meaning} Its margin is {margin}. To find a difference of {lift} in 80% of experiments, it "
             f"must be at most {needed}, but a larger floor loses more {reward_name(r)} than you accept."
         )
-    return f"{_cannot_resolve(r, split)} So this is a compromise. {meaning} {_compromise(chosen)}"
+    text = f"{_cannot_resolve(r, split)} So this is a compromise. {meaning} {_compromise(r, chosen, split)}"
+    return f"{text} {cheaper}".strip()
+
+
+def price_of_less(r: Requirements, chosen: AdviceOption, less: AdviceOption, runs: int) -> str:
+    """Say what a smaller floor saves and gives up."""
+    saved = with_error(chosen.regret - less.regret, math.hypot(chosen.regret_error, less.regret_error))
+    name = "clicks" if reward_name(r) == "clicks" else "of the reward"
+    text = f"{less.label.capitalize()} would lose about {saved.partition(' ')[0]} {name} less"
+    return (
+        f"{text}, but find the difference in {share(less.found, runs)} of experiments instead of "
+        f"{share(chosen.found, runs)}."
+    )
 
 
 def _meaning(r: Requirements, chosen: AdviceOption) -> str:
@@ -53,24 +68,29 @@ def _cannot_resolve(r: Requirements, split: AdviceOption) -> str:
     lift, needed = difference(r, r.lift), difference(r, r.needed_width)
     decisions = r.needed_decisions
     if decisions <= r.horizon or not math.isfinite(split.width):
+        rewards = "Almost all rewards are 0" if r.rate < 0.5 else "Almost all rewards are 1"
+        if not (r.zero_or_one or r.mostly_nothing):
+            rewards = "Very high or low rewards are rare"
         return (
             f"With {r.horizon:,} decisions, the intervals that can be recommended are too wide to find a "
-            f"difference of {lift} in 80% of experiments, even with an equal split. Rewards that are nearly "
-            "all equal take more decisions until a narrower interval is valid."
+            f"difference of {lift} in 80% of experiments, even with an equal split. {rewards}, so it takes "
+            "more decisions until a narrower interval is valid."
         )
     days = f"{decisions / r.traffic:,.0f} days" if decisions >= 2 * r.traffic else "a day or two"
     rounded, visible = float(f"{decisions:.2g}"), difference(r, float(f"{r.visible_lift:.2g}"))
+    if visible == lift:
+        visible = difference(r, r.visible_lift)
+    about = "slightly more than" if visible == lift else "about"
     return (
         f"With {r.horizon:,} decisions, not even an equal split finds a difference of {lift} in 80% of "
         f"experiments: its margin is {difference(r, split.width)}, and it must be at most {needed}. That "
         f"takes about {rounded:,.0f} decisions ({days} of your traffic). What you can find is a difference "
-        f"of about {visible}."
+        f"of {about} {visible}."
     )
 
 
-def _compromise(chosen: AdviceOption) -> str:
+def _compromise(r: Requirements, chosen: AdviceOption, split: AdviceOption) -> str:
     if chosen.floor == 1.0:
-        return f"No smaller floor has a margin of at most {COMPROMISE:g} times that of an equal split."
-    return (
-        f"It is the smallest floor tried whose margin is at most {COMPROMISE:g} times that of an equal split."
-    )
+        return "It comes closest: no smaller floor is nearly as precise."
+    times = f"{compromise(split.width, r.needed_width):.2g} times"
+    return f"It is the smallest floor tried whose margin is at most {times} that of an equal split."
