@@ -58,9 +58,9 @@ export function percent(fraction, log = null) {
   return scientific(log === null ? Math.log10(fraction) : log / Math.LN10);
 }
 
-/** A confidence level: 95%, 99.9%. */
+/** A confidence level: 95%, 98.33%, 99.995%. */
 export function level(confidence) {
-  return `${plain(Number((100 * confidence).toPrecision(6)))}%`;
+  return `${plain(Number((100 * confidence).toPrecision(confidence > 0.999 ? 6 : 4)))}%`;
 }
 
 /** A z-score with its sign. */
