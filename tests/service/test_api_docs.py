@@ -144,7 +144,7 @@ def test_it_needs_no_key_and_loads_nothing_from_other_hosts(service: Service, pa
 
 def test_the_first_steps_lead_to_their_operations(service: Service, page: Page) -> None:
     page.goto(f"{service.url}/docs")
-    links = page.locator(".steps a")
+    links = page.locator(".first-steps a")
     expect(links).to_have_count(3)
     for index, name in enumerate(("create_experiment", "decide", "reward")):
         expect(page.locator(f"#operation-{name} .content")).to_be_hidden()

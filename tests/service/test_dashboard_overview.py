@@ -126,6 +126,14 @@ def test_which_of_two_arms_is_better_is_said_in_words(api: Api, tab: Page) -> No
         expect(tab.locator(".result .statement")).to_contain_text(f"So {verdict} is better.")
 
 
+def test_the_policy_of_segments_is_shown_as_it_was_written(api: Api, tab: Page) -> None:  # noqa: F811
+    policy = "kl-ms+:floor=0.5"
+    body = {"experiment": "by-device", "arms": ["A", "B"], "policy": policy, "reward": {"low": 0, "high": 1}}
+    assert api.request("POST", "/v1/experiments", body | {"segments": ["device"]})[0] == 201
+    tab.goto(f"{api.service.url}/#/experiments/by-device")
+    expect(tab.locator("#experiment-policy")).to_have_text(f"{policy} in each segment")
+
+
 def test_only_a_new_verdict_is_announced(api: Api, tab: Page) -> None:  # noqa: F811
     """Numbers that change with every update are not. The service's states here are made from a real one."""
     verdicts = [(["green", " leads; ", "blue", f" is undecided, about {n} more"], n) for n in (900, 800)]

@@ -58,7 +58,7 @@ def _content(document: _Document) -> Iterator[Element]:
         _node("li", _node("a", title, href=f"#operation-{name}"), text)
         for name, (title, text) in _FIRST_STEPS.items()
     )
-    yield _node("ol", *steps, class_="steps")
+    yield _node("ol", *steps, class_="first-steps")
     field = _node("input", id="filter", type="search", placeholder="decisions, reward, admin, …")
     yield _node(
         "p", _node("label", "Filter the operations", for_="filter"), field,
