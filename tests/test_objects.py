@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from maillard import errors, evaluate, policies, policy
+from maillard import compare, errors, evaluate, policies, policy, simulate_log
+from maillard.evaluation.evaluation_page import render
 from maillard.figures.drawing import NotebookFigure
 from maillard.policies import Policy
 from tests.public_objects import EVIL, fresh, large, make, public_classes, tally
@@ -139,6 +140,47 @@ def test_values_of_frames() -> None:
     for kind in ("pie", None):
         with pytest.raises(errors.InvalidValue, match="kind"):
             made.Result.to_frame(kind)
+
+
+def test_the_frame_of_a_policy_with_a_floor_lists_all_its_parameters() -> None:
+    frame = policy("ms+:floor=0.2,booster=8", sigma2=0.25).to_frame().set_index("parameter")
+    assert frame.loc[["sigma2", "booster", "floor"], "value"].tolist() == [0.25, 8, 0.2]
+
+
+def test_comparisons_begin_with_which_target_is_better() -> None:
+    log = simulate_log("ms+:floor=0.2", "bernoulli:0.6,0.3,0.29", horizon=3000, seed=1)
+    for one, other in (("arm:0", "arm:1"), ("arm:1", "arm:0")):
+        shown = compare(log, one, other)
+        best: Any = shown.best
+        least, most = sorted(map(abs, (best.lower, best.upper)))
+        expected = f"arm:0 is better than arm:1: by {least:.3f} to {most:.3f} per decision, with 98.33%"
+        assert expected in shown._repr_html_()
+        assert expected in render(shown)
+    assert (
+        "Undecided: the interval of the difference contains 0" in compare(log, "arm:1", "arm:2")._repr_html_()
+    )
+    assert "Undecided" not in evaluate(log, "arm:1")._repr_html_()
+
+
+def test_figures_mark_the_estimate_to_read_first() -> None:
+    log = simulate_log("ms+:floor=0.2", "bernoulli:0.6,0.3", horizon=1000, seed=1)
+    for shown in (evaluate(log, "arm:1"), compare(log, "arm:0", "arm:1")):
+        figure = shown.plot()
+        texts = [each.get_text() for each in [*figure.texts, *figure.axes[0].texts]]
+        texts += [each.get_text() for each in figure.axes[0].get_yticklabels()]
+        best: Any = shown.best
+        assert [text for text in texts if text.startswith("★ ")] == [f"★ {best.name}"]
+        assert any("★: read this one first" in " ".join(text.split()) for text in texts)
+
+
+def test_the_label_of_the_figure_of_a_policy_is_not_cut_off() -> None:
+    figure = policy("ms+:floor=0.2", sigma2=0.25).plot()
+    figure.canvas.draw()
+    shown = [*figure.texts, *figure.axes[0].texts, figure.axes[0].xaxis.label]
+    [label] = [each for each in shown if each.get_text().startswith("mean reward")]
+    box = label.get_window_extent()
+    room = 0.04 * figure.bbox.width  # the text is wider at some resolutions
+    assert room <= box.x0 < box.x1 <= figure.bbox.width - room
 
 
 def test_many_arms_are_cut_and_counted() -> None:

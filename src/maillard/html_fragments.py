@@ -76,7 +76,7 @@ def table(
 
 def _cell(tag: str, value: object, to_right: bool) -> str:
     side = "right" if to_right else "left"
-    return f'<{tag} style="text-align:{side};vertical-align:top">{html(value)}</{tag}>'
+    return f'<{tag} style="text-align:{side};vertical-align:top;padding:.2em .6em">{html(value)}</{tag}>'
 
 
 def more_rows(count: int, what: str) -> Html:

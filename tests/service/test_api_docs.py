@@ -142,6 +142,16 @@ def test_it_needs_no_key_and_loads_nothing_from_other_hosts(service: Service, pa
     assert page.evaluate("[document.scripts.length, document.images.length]") == [1, 0]
 
 
+def test_the_first_steps_lead_to_their_operations(service: Service, page: Page) -> None:
+    page.goto(f"{service.url}/docs")
+    links = page.locator(".first-steps a")
+    expect(links).to_have_count(3)
+    for index, name in enumerate(("create_experiment", "decide", "reward")):
+        expect(page.locator(f"#operation-{name} .content")).to_be_hidden()
+        links.nth(index).click()
+        expect(page.locator(f"#operation-{name} .content")).to_be_visible()
+
+
 def test_the_filter_and_links_between_operations_and_objects(service: Service, page: Page) -> None:
     page.goto(f"{service.url}/docs")
     shown = page.locator(".operation:visible")

@@ -592,7 +592,10 @@ def test_two_arms_are_compared(api, example_page, tab) -> None:
     tab.select_option("#target-arm", arms[0])
     tab.select_option("#target-against", arms[1])
     tab.click("#evaluate")
-    expect(tab.locator(".result").first).to_contain_text("The difference between the mean reward")
+    statement = tab.locator(".result .statement").first
+    expect(statement).to_contain_text("The difference between the mean reward")
+    expect(statement).to_contain_text("with 98.33% confidence")
+    expect(statement).to_contain_text("So it is undecided which one is better.")
 
 
 def test_a_policy_that_does_not_fit_clicks_gets_a_hint(api, tab) -> None:

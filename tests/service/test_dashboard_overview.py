@@ -84,6 +84,56 @@ def test_the_verdict_names_the_arms_with_their_marks(api: Api, tab: Page) -> Non
     expect(tab.locator("#verdict")).to_have_text("No verdict yet: there are no rewards.")
 
 
+# The words and numbers of the table of arms that are broken over two lines.
+_BROKEN = """() => {
+    const broken = [];
+    for (const cell of document.querySelectorAll(".arms :is(th, td)")) {
+        const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+        for (let text; text = texts.nextNode();) for (const word of text.textContent.matchAll(/\\S+/g)) {
+            const range = document.createRange();
+            range.setStart(text, word.index);
+            range.setEnd(text, word.index + word[0].length);
+            if (range.getClientRects().length > 1) broken.push(word[0]);
+        }
+    }
+    return broken;
+}"""
+
+
+@pytest.mark.parametrize("name", ["clear", "clicks"])
+def test_the_table_of_arms_breaks_no_word_or_number(api: Api, tab: Page, name: str) -> None:  # noqa: F811
+    tab.goto(f"{api.service.url}/#/experiments/{name}")
+    expect(tab.locator("#arms tr").first).to_contain_text("Retire")
+    for width in (360, 900, 1280):
+        tab.set_viewport_size({"width": width, "height": 900})
+        assert tab.evaluate(_BROKEN) == []
+
+
+def test_which_of_two_arms_is_better_is_said_in_words(api: Api, tab: Page) -> None:  # noqa: F811
+    address = api.create("unequal", ["A", "B"])
+    _, made = api.request("POST", "/v1/experiments/unequal/decisions:batch", {"decisions": [{}] * 1000})
+    rewards = [
+        {"decision": each["decision"]["id"], "value": float(each["decision"]["arm"] == "A")}
+        for each in made["results"]
+    ]
+    assert api.request("POST", "/v1/rewards:batch", {"rewards": rewards})[0] == 200
+    for arms, verdict in (("AB", "the first one"), ("BA", "the second one")):
+        tab.goto("about:blank")
+        tab.goto(address)
+        tab.select_option("#target-arm", arms[0])
+        tab.select_option("#target-against", arms[1])
+        tab.click("#evaluate")
+        expect(tab.locator(".result .statement")).to_contain_text(f"So {verdict} is better.")
+
+
+def test_the_policy_of_segments_is_shown_as_it_was_written(api: Api, tab: Page) -> None:  # noqa: F811
+    policy = "kl-ms+:floor=0.5"
+    body = {"experiment": "by-device", "arms": ["A", "B"], "policy": policy, "reward": {"low": 0, "high": 1}}
+    assert api.request("POST", "/v1/experiments", body | {"segments": ["device"]})[0] == 201
+    tab.goto(f"{api.service.url}/#/experiments/by-device")
+    expect(tab.locator("#experiment-policy")).to_have_text(f"{policy} in each segment")
+
+
 def test_only_a_new_verdict_is_announced(api: Api, tab: Page) -> None:  # noqa: F811
     """Numbers that change with every update are not. The service's states here are made from a real one."""
     verdicts = [(["green", " leads; ", "blue", f" is undecided, about {n} more"], n) for n in (900, 800)]

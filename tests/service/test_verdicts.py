@@ -43,7 +43,7 @@ BAD = [arm(f"bad {n}", 900, 90) for n in range(5)]
 CASES: dict[str, tuple[wire.Verdict, str]] = {
     "the example": (
         verdict([arm("green", 1500, 600), arm("blue", 600, 120), arm("orange", 700, 210)]),
-        "green leads; blue is ruled out; orange is undecided, about 1,200 more decisions needed.",
+        "green leads; blue is ruled out; orange is undecided, about 1,000 more decisions needed.",
     ),
     "all others are ruled out": (
         verdict([arm("green", 900, 600), arm("blue", 600, 120)]), "green is best: blue is ruled out."
@@ -118,7 +118,7 @@ CASES: dict[str, tuple[wire.Verdict, str]] = {
     "a thousand arms": (verdict(MANY), "No verdict yet: not enough data (2,000 rewards for 1,000 arms)."),
     "a thousand arms, one of them good": (
         verdict([arm("good", 9000, 8000), *(arm(f"{n}", 100, 20 + 65 * (n < 9)) for n in range(999))]),
-        "good leads; 990 arms are ruled out; 9 arms are undecided, about 2,700,000 more decisions needed.",
+        "good leads; 990 arms are ruled out; 9 arms are undecided, about 3,000,000 more decisions needed.",
     ),
     "names with punctuation and long names": (
         verdict([arm("Buy now; blue is best", 900, 600), arm("x" * 100, 600, 120)]),

@@ -110,6 +110,30 @@ def estimate_rows(result: Estimates) -> list[tuple[str, ...]]:
     ]
 
 
+def verdict(result: Any) -> str:
+    """Which target of a comparison is better, by the estimate to read first; "" if nothing can be said.
+
+    >>> from maillard import compare, simulate_log
+    >>> log = simulate_log("ms+:floor=0.2", "bernoulli:0.6,0.3", horizon=1000, seed=1)
+    >>> verdict(compare(log, "arm:1", "arm:0"))
+    'arm:0 is better than arm:1: by 0.205 to 0.404 per decision, with 95% confidence.'
+    """
+    best = result.best
+    if hasattr(result, "diagnostics") or best is None or best.lower is None:
+        return ""
+    if best.lower <= 0 <= best.upper:
+        return "Undecided: the interval of the difference contains 0, so either target may be better."
+    better, worse = (each.target for each in (result.first, result.second))
+    ends = [best.lower, best.upper]
+    if best.upper < 0:
+        better, worse, ends = worse, better, [-best.upper, -best.lower]
+    digits = decimals_of(result.values())
+    return (
+        f"{better} is better than {worse}: by {ends[0]:,.{digits}f} to {ends[1]:,.{digits}f} per decision, "
+        f"with {100 * result.confidence:.4g}% confidence."
+    )
+
+
 def estimates_html(result: Any) -> str:
     """A report or a comparison as HTML: the table of the estimates, then what a reader must know."""
     from maillard.evaluation.evaluation_report import grouped
@@ -130,6 +154,7 @@ def estimates_html(result: Any) -> str:
     caption = f"{value}, {100 * result.confidence:.4g}% intervals"
     return html_fragments.fragment(
         result.target,
+        html_fragments.Html(f"<div>{html_fragments.html(verdict(result))}</div>"),
         html_fragments.table(heads, shown, marked=marked, caption=caption) if shown else "",
         html_fragments.items([f"★ {result.why_best}" if best is not None else result.why_best]),
         html_fragments.items([note.strip() for note in result.notes]),

@@ -37,12 +37,13 @@ def draw_estimates(
     """A figure of the estimates with their intervals; the axis includes `span`."""
     if not result.answered:
         raise CannotAnswer("no estimator gave an estimate, so there is nothing to draw")
-    named = [(name, each) for name, each in result.items()]
+    best = result.best
     return draw_intervals(
-        named,
+        [(f"★ {name}" if each is best else name, each) for name, each in result.items()],
         is_difference=not isinstance(result, Report),
         title=f"{title} with {level_text(result.confidence)} intervals",
         span=span,
+        note="" if best is None else "★: read this one first",
     )
 
 

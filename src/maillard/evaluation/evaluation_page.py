@@ -17,7 +17,7 @@ from maillard.decisions.files.output_files import atomic_file, check_report_path
 from maillard.errors import InvalidValue
 from maillard.evaluation.comparing import Comparison
 from maillard.evaluation.diagnostics import Diagnostics
-from maillard.evaluation.estimate_display import estimate_rows
+from maillard.evaluation.estimate_display import estimate_rows, verdict
 from maillard.evaluation.estimate_figures import draw_estimates, draw_weights, ends_of
 from maillard.evaluation.evaluation_report import Report, grouped
 
@@ -99,6 +99,11 @@ class ResultSection:
     def diagnostics(self) -> Diagnostics | None:
         """None for a difference."""
         return self.result.diagnostics if isinstance(self.result, Report) else None
+
+    @property
+    def verdict(self) -> str:
+        """Which of two targets is better; "" for one target."""
+        return verdict(self.result)
 
     def texts(self, field: str) -> list[tuple[str, str]]:
         """The texts of the estimates in this field, each with the names of the estimators that share it."""

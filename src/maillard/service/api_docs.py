@@ -14,6 +14,13 @@ from maillard.service import api_reference as reference
 ADDRESS = "http://localhost:8000"
 "The address of the service in examples. The script of the page replaces it."
 
+# The calls of a first experiment, in this order.
+_FIRST_STEPS = {
+    "create_experiment": ("Create an experiment", " with its arms. The dashboard can do this, too."),
+    "decide": ("Choose an arm", " for each visitor and show it; keep the id of the decision."),
+    "reward": ("Report the reward", " of the decision when it is known, such as 1 for a click."),
+}
+
 _Child = Element | str
 _Document = Mapping[str, Any]
 
@@ -46,6 +53,12 @@ def _content(document: _Document) -> Iterator[Element]:
     yield _node("p", info["description"], " ", key, _node("code", "Authorization: Bearer KEY"), ".")
     download = _node("a", "OpenAPI document", href="openapi.json")
     yield _node("p", f"Version {info['version']}. Other programs can read the ", download, ".", class_="note")
+    yield _node("h2", "First steps")
+    steps = (
+        _node("li", _node("a", title, href=f"#operation-{name}"), text)
+        for name, (title, text) in _FIRST_STEPS.items()
+    )
+    yield _node("ol", *steps, class_="first-steps")
     field = _node("input", id="filter", type="search", placeholder="decisions, reward, admin, …")
     yield _node(
         "p", _node("label", "Filter the operations", for_="filter"), field,

@@ -256,12 +256,12 @@ def _more_decisions(first: wire.ArmState, other: wire.ArmState) -> tuple[int | N
 
 
 def _rounded(number: float) -> int:
-    """Two significant digits, and at least 10.
+    """One significant digit, as rough as the estimate is, and at least 10.
 
     >>> [_rounded(x) for x in (3, 87.2, 943, 12_345)]
-    [10, 90, 940, 12000]
+    [10, 90, 900, 10000]
     """
-    unit: int = 10 ** max(1, math.floor(math.log10(max(number, 1))) - 1)
+    unit: int = 10 ** max(1, math.floor(math.log10(max(number, 1))))
     return max(10, round(number / unit) * unit)
 
 

@@ -44,6 +44,7 @@ class PolicyDisplay:
         """Return the parameters as a pandas data frame with a row for each.
 
         The columns are `parameter`, `value`, `default` (missing if there is none), `meaning` and `allowed`.
+        The parameters of a policy with a floor come before that of the floor.
 
         >>> from maillard import policy
         >>> policy("ms+:booster=8", sigma2=0.25).to_frame()[["parameter", "value", "default"]]
@@ -53,7 +54,8 @@ class PolicyDisplay:
         2         c   0.01     0.01
         3         d   0.01     0.01
         """
-        rows = self._parameter_rows()
+        inner = getattr(self, "policy", None)
+        rows = [*([] if inner is None else inner._parameter_rows()), *self._parameter_rows()]
         names = ("parameter", "value", "default", "meaning", "allowed")
         return data_frame({name: [row[place] for row in rows] for place, name in enumerate(names)})
 
@@ -169,7 +171,7 @@ def _draw_curves(policy: Any) -> Figure:
         curves,
         curves,
         curves,
-        xlabel=f"mean reward of the second arm; that of the first is {middle:g}",
+        xlabel=f"mean reward of the second arm (first: {middle:g})",
         label="probability of the second of two arms",
         title=str(policy),
         xscale="linear",

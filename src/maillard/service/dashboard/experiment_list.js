@@ -3,7 +3,7 @@
 import { CodeExamples, codeExamples } from "./code_examples.js";
 import { Rows, element, find, setAttributes, setText, show, svgElement } from "./dom.js";
 import { poll } from "./poller.js";
-import { count, counted, fullDate, escapeName } from "./text.js";
+import { count, counted, fullDate, escapeName, policyText } from "./text.js";
 
 const POLL_INTERVAL_MS = 5000; // milliseconds
 
@@ -54,7 +54,7 @@ function makeCard(key) {
     const { decisions, traffic = [], complete } = experiment;
     setText(status, experiment.status);
     setAttributes(status, { "data-status": experiment.status });
-    setText(policy, escapeName(experiment.policy));
+    setText(policy, policyText(experiment.policy));
     const arms = experiment.arms.length ? counted(experiment.arms.length, "arm") : "arms differ at every decision";
     setText(details, `${arms}, created ${fullDate(new Date(experiment.created_at))}`);
     setText(leader, escapeName(experiment.leader ?? ""));

@@ -11,7 +11,7 @@ import { element, find, setAttributes, setText, show } from "./dom.js";
 import { poll } from "./poller.js";
 import { Verdict } from "./verdict.js";
 import { WhatIf } from "./what_if.js";
-import { count, decimalsFor, fullDate, number, escapeName, times } from "./text.js";
+import { count, decimalsFor, fullDate, number, escapeName, policyText, times } from "./text.js";
 
 const TILES = ["tile-decisions", "tile-rewards", "tile-mean", "tile-verdict"];
 const TEXTS = [
@@ -93,7 +93,7 @@ export class ExperimentView {
     setText(find("pause"), state.status === "paused" ? "Resume" : "Pause");
     setText(find("experiment-status"), state.status);
     setAttributes(find("experiment-status"), { "data-status": state.status });
-    setText(find("experiment-policy"), escapeName(state.policy));
+    setText(find("experiment-policy"), policyText(state.policy));
     const changes = state.policy_version > 1 ? `, changed ${times(state.policy_version - 1)}` : "";
     const resets = state.epoch > 1 ? `, reset ${times(state.epoch - 1)}` : "";
     setText(find("experiment-changes"), changes);

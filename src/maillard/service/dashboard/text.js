@@ -58,9 +58,15 @@ export function percent(fraction, log = null) {
   return scientific(log === null ? Math.log10(fraction) : log / Math.LN10);
 }
 
-/** A confidence level: 95%, 99.9%. */
+/** A policy as its user wrote it: one with segments is wrapped by the service. */
+export function policyText(spec) {
+  const [, inner] = spec.match(/^segmented:policy='([^']*)'$/) ?? [];
+  return inner ? `${escapeName(inner)} in each segment` : escapeName(spec);
+}
+
+/** A confidence level: 95%, 98.33%, 99.995%. */
 export function level(confidence) {
-  return `${plain(Number((100 * confidence).toPrecision(6)))}%`;
+  return `${plain(Number((100 * confidence).toPrecision(confidence > 0.999 ? 6 : 4)))}%`;
 }
 
 /** A z-score with its sign. */

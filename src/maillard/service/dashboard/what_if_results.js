@@ -22,6 +22,7 @@ export function estimateNode(result, { low, high }) {
   const ends = `${number(lower, decimals)} and ${number(upper, decimals)}`;
   if (bounded) statement.append(`${value === null ? "" : ", "}with ${level(result.confidence)} confidence between ${ends}`);
   statement.append(".");
+  if (bounded && result.kind === "comparison") statement.append(` ${verdictOf(lower, upper)}`);
   const node = element("div", { class: "result" }, statement);
   if (bounded) node.append(picture(value, lower, upper, logged));
   node.append(...segmentNodes(result));
@@ -55,6 +56,12 @@ export function refusalNode(result) {
       `This is not an error: an estimate from ${counted(rows, "decision")} would be misleading.${made}${rows ? openText(pending) : ""}`),
     ...segmentNodes(result),
     ...detailNodes(details));
+}
+
+/** Which of two targets is better, by the interval of the difference. */
+function verdictOf(lower, upper) {
+  if (lower > 0) return "So the first one is better.";
+  return upper < 0 ? "So the second one is better." : "So it is undecided which one is better.";
 }
 
 function openText(pending) {
