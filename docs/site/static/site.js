@@ -1,4 +1,4 @@
-/* What is wider than the screen scrolls by itself. Whoever uses a keyboard must be able to focus it, then. */
+/* An element that is wider than the screen scrolls by itself, so keyboard users must be able to focus it. */
 const wide = new ResizeObserver((changes) => {
   for (const { target } of changes) {
     if (target.scrollWidth > target.clientWidth) target.tabIndex = 0;
