@@ -155,7 +155,7 @@ class Paused(MaillardError):
     >>> bandit.pause()
     >>> bandit.choose()
     Traceback (most recent call last):
-    maillard.errors.Paused: experiment 'default' is paused; resume it first
+    maillard.errors.Paused: experiment 'default' is paused; resume it first (bandit.resume())
     """
 
     code = "paused"
@@ -169,7 +169,7 @@ class Archived(Paused):
     >>> bandit.archive()
     >>> bandit.choose()
     Traceback (most recent call last):
-    maillard.errors.Archived: experiment 'default' is archived; resume it first
+    maillard.errors.Archived: experiment 'default' is archived; resume it first (bandit.resume())
     """
 
     code = "archived"

@@ -208,7 +208,7 @@ def test_the_contract(spec) -> None:
         assert np.allclose(per_arm.probabilities(tally, decision.x), 0.7 * p + floors, atol=1e-15)
         assert policy(str(per_arm)) == per_arm
         assert np.isfinite(WithFloor(made, 0.1).distribution(tally, decision.x).error).all()
-    with pytest.raises(InvalidValue, match="epsilon: expected one number, or 5 numbers"):
+    with pytest.raises(InvalidValue, match="floor: expected one number, or 5 numbers"):
         WithFloor(made, (0.1, 0.1)).probabilities(tally, decision.x)
 
 

@@ -163,7 +163,6 @@ def test_only_a_new_verdict_is_announced(api: Api, tab: Page) -> None:  # noqa: 
 def test_the_list_shows_traffic_and_leaders(api: Api, tab: Page) -> None:  # noqa: F811
     tab.goto(f"{api.service.url}/#/")
     cards = tab.locator("#list li")
-    expect(cards).to_have_count(5)
     expected = {
         "clear": ("green leads", "4,500 decisions"),
         "tie": (None, "3,000 decisions"),  # both arms are equal

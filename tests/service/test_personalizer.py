@@ -45,6 +45,7 @@ from maillard.service.personalizer.experiment import (
 )
 from maillard.service.personalizer.rank_calls import rank_request, rank_response
 from maillard.service.service_state import Service as Running
+from tests.service.api import wait_until
 from tests.serving import Service, serving
 
 NAME = "personalizer"
@@ -342,6 +343,12 @@ def test_the_rest_of_the_service_works_on_the_experiment(client, service, log) -
 # Keys.
 
 
+def accepted(service: Service) -> list[dict[str, Any]]:
+    """The lines of the access log about Rank calls that made a decision."""
+    lines = [json.loads(line) for line in service.output.splitlines() if '"operation":"rank"' in line]
+    return [line for line in lines if line["status"] == 201]
+
+
 def test_the_subscription_key_is_an_api_key(tmp_path) -> None:
     path = tmp_path / "log.db"
     store = open_store(str(path))
@@ -372,10 +379,9 @@ def test_the_subscription_key_is_an_api_key(tmp_path) -> None:
         header = {"Ocp-Apim-Subscription-Key": slow}
         statuses = [httpx2.post(rank, json=body, headers=header).status_code for _ in range(4)]
         assert statuses[-1] == 429
-        lines = [json.loads(line) for line in service.output.splitlines() if '"operation":"rank"' in line]
-    accepted = [line for line in lines if line["status"] == 201]
-    assert {line["experiment"] for line in accepted} == {NAME}
-    assert all(line["key"] and line["decision_id"] for line in accepted)
+        lines = wait_until(lambda: accepted(service))  # the access log is written a little later
+    assert {line["experiment"] for line in lines} == {NAME}
+    assert all(line["key"] and line["decision_id"] for line in lines)
 
 
 # Restarts, and what stays in the log.

@@ -138,7 +138,7 @@ class ExperimentChanges:
         >>> bandit.pause()
         >>> bandit.choose()
         Traceback (most recent call last):
-        maillard.errors.Paused: experiment 'default' is paused; resume it first
+        maillard.errors.Paused: experiment 'default' is paused; resume it first (bandit.resume())
         """
         self.session.change(lambda _: events.Pause(), expected)
 
@@ -166,7 +166,7 @@ class ExperimentChanges:
         >>> bandit.archive()
         >>> bandit.add_arm("green")
         Traceback (most recent call last):
-        maillard.errors.Archived: the experiment is archived; resume it first
+        maillard.errors.Archived: the experiment is archived; resume it first (bandit.resume())
         """
         self.session.change(lambda _: events.Archive(), expected)
 

@@ -20,6 +20,7 @@ export const LABELS = {
   filled: "Fraction of rewards replaced by the ends of their range",
   floor: "Lowest probability of the target's arms, by design",
   adaptive: "The probabilities changed over time",
+  binary: "All rewards are 0 or 1",
   design_effect: "Factor of the variance because units return",
 };
 
