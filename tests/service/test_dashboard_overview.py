@@ -230,7 +230,8 @@ def test_a_list_that_is_not_complete_says_so(api: Api, tab: Page) -> None:  # no
 
     tab.route("**/v1/experiments", change)
     tab.goto(f"{api.service.url}/#/")
-    expect(tab.locator("#list li").first).to_contain_text("at least 4,500 decisions")
+    card = tab.locator("#list li").filter(has=tab.get_by_role("link", name="clear", exact=True))
+    expect(card).to_contain_text("at least 4,500 decisions")
     tab.unroute_all(behavior="wait")
 
 
