@@ -164,7 +164,7 @@ site: $(READY) browser ## build the documentation site into site/ (a minute) and
 	rm -rf site
 	$(BIN)/python -m sphinx -c docs/site --doctree-dir .site --fresh-env --write-all --jobs auto --fail-on-warning --keep-going --quiet docs site
 	@echo "== testing site/"
-	$(BIN)/python -m pytest --quiet -m site tests/test_site.py tests/test_notebooks.py
+	$(BIN)/python -m pytest --quiet --numprocesses auto --dist worksteal -m site tests/test_site.py tests/test_notebooks.py
 
 dist: $(READY) ## build the sdist and the wheels into dist/, and run the README's example with the wheel in a fresh environment
 	@echo "== building and checking dist/"
