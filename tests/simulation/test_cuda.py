@@ -810,7 +810,9 @@ for each in sys.argv[1:]:
     policy = maillard.policy(spec, sigma2=1.0, horizon=1000)
     floor = "floor" in spec
     decay = "decay" in spec
-    kernel = cuda_backend.source(without_floor(policy), engine, floor and not decay, decay)
+    runs = cuda_backend.lazy_sampled.RUNS if engine == "lazy-runs" else None
+    how = (engine.removesuffix("-runs"), floor and not decay, decay, runs)
+    kernel = cuda_backend.source(without_floor(policy), *how)
     ptx, _ = found.compile(kernel, signature, device=False, cc=version, output="ptx", abi="numba", opt=True)
     assert ptx.count(".visible .entry") == 1 and "advance" in ptx, "no entry"
     assert f".target sm_{capability}" in ptx, "another target"
@@ -824,14 +826,14 @@ for each in sys.argv[1:]:
 def compile_all(*what: str) -> None:
     """Compile kernels in a process without the simulator of CUDA.
 
-    Each kernel is given by a policy, an engine and a compute capability.
+    Each is given by a policy, an engine (lazy-runs: with many rounds at once) and a compute capability.
     """
     made = compile_output(f"import sys; sys.argv[1:] = {list(what)!r}\n{COMPILE}")
     assert [line.rpartition(" ")[0] for line in made.splitlines()] == list(what)
 
 
 def test_kernels_compile() -> None:
-    compile_all("ms+ lazy 90")
+    compile_all("ms+ lazy 90", "ms:floor=0.1 lazy-runs 90")
 
 
 @pytest.mark.torture

@@ -109,10 +109,8 @@ _SIMULATOR_FUNCTIONS: dict[Any, Any] = {
 }
 
 
-def source(
-    policy: Policy, engine: str, has_constant: bool, has_decaying: bool, normal_rewards: bool = False
-) -> Any:
-    """Return the kernel of a policy, not yet compiled."""
+def source(policy: Policy, engine: str, has_constant: bool, has_decaying: bool, runs: Any = None) -> Any:
+    """Return the kernel of a policy, not yet compiled. `runs`: see `runs_of`."""
     shape = formulas.engine_shape(policy)
     assert shape is not None
     stands_for = _SIMULATOR_FUNCTIONS if simulated() else {}
@@ -120,7 +118,6 @@ def source(
     places += places[-1:] * (3 - len(places))
     twins = DeviceFunctions({**stands_for, call: _dispatch_by_number(*places)})
     mixed = has_constant, has_decaying
-    runs = _runs_of(policy, engine) if normal_rewards and not has_decaying else None
     return twins.copy(
         trial_kernel.build(_ENGINES[shape, engine], runs, _flags(policy), shape == "perturbed", *mixed)
     )
@@ -134,10 +131,14 @@ def _flags(policy: Policy) -> tuple[int, ...]:
     return (*calls, *formulas.engine_flags(policy))
 
 
-def _runs_of(policy: Policy, engine: str) -> Any:
-    """Return the functions with which an engine simulates many rounds at once, if it can for this policy."""
-    sampled = formulas.engine_shape(policy) == "sampled" and engine == LAZY
-    return lazy_sampled.RUNS if sampled and formulas.uses_empirical_mean(policy) else None
+def runs_of(plan: Plan, engine: str) -> Any:
+    """Return the functions with which an engine simulates many rounds at once, or None if it cannot here."""
+    policy = formulas.without_floor(plan.policy)
+    code, _, deviations, *_ = plan.problem.reward_distribution()
+    normal_rewards = code == codes.GAUSSIAN and (deviations > 0).all()
+    sampled = formulas.engine_shape(policy) == "sampled" and formulas.uses_empirical_mean(policy)
+    decaying = formulas.mixed_in(plan.policy, plan.problem.arms).decaying.size
+    return lazy_sampled.RUNS if engine == LAZY and normal_rewards and sampled and not decaying else None
 
 
 _KERNELS: dict[Any, Any] = {}
@@ -146,10 +147,9 @@ _KERNELS: dict[Any, Any] = {}
 def _kernel_of(plan: Plan) -> Any:
     policy = formulas.without_floor(plan.policy)
     constant, decaying, _ = formulas.mixed_in(plan.policy, plan.problem.arms)
-    code, _, deviations, *_ = plan.problem.reward_distribution()
     engine = plan.engine or _engines(policy)[0]
-    normal_rewards = code == codes.GAUSSIAN and bool((deviations > 0).all()) and engine == LAZY
-    how = (engine, bool(constant.size), bool(decaying.size), normal_rewards)
+    runs = runs_of(plan, engine)
+    how = (engine, bool(constant.size), bool(decaying.size), runs)
     key = (type(policy), tuple(compiling.others_of(policy).items()), how)
     if key not in _KERNELS:
         made = source(policy, *how)
@@ -157,11 +157,10 @@ def _kernel_of(plan: Plan) -> Any:
         shape = formulas.engine_shape(policy) or ""
         methods = tuple(getattr(type(policy), name) for name, _, _ in formulas.FORMULAS[shape])
         if compiling.is_built_in(methods) and not simulated():
-            code = compiling.fingerprint_of(
-                trial_kernel.build, _ENGINES[shape, engine], methods, *DEVICE_CODE
-            )
+            parts = trial_kernel.build, _ENGINES[shape, engine], runs, methods, *DEVICE_CODE
             made.__qualname__ = f"{type(policy).__qualname__}-{engine}"  # the name of the file
-            cache_on_disk(_KERNELS[key], f"{code} {key[1:]} {_flags(policy)} {MAX_REGISTERS}")
+            choices = (*key[1:-1], *how[:-1], runs is not None, _flags(policy), MAX_REGISTERS)
+            cache_on_disk(_KERNELS[key], f"{compiling.fingerprint_of(*parts)} {choices}")
     return _KERNELS[key]
 
 

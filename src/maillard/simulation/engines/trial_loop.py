@@ -108,10 +108,8 @@ def build(
             since = np.zeros(arms, np.int64)
             mixed = constant[-1] if constant.size else 0.0
             may_run = has_runs and code == GAUSSIAN and decaying.size == 0 and goal.size == 0
-            uncertain, rivals = (
-                False,
-                0.0,
-            )  # whether the next round is; the probability if nothing is mixed in
+            # Whether the next round is uncertain, and with which probability if nothing is mixed in.
+            uncertain, rivals = False, 0.0
             if nonstationary:
                 sample_new_means(first, true_means, churn, rng)
             t = 0
