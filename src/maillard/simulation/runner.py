@@ -5,8 +5,11 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import dataclasses
+import multiprocessing
 import queue
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
@@ -194,15 +197,33 @@ def run_experiments(
                 yield from collect(wait=False)
             while futures:
                 yield from collect(wait=True)
-        except BaseException:
+        except BaseException as error:
             stop[0] = 1
-            for future in futures:
-                future.cancel()
+            _cancel(futures, pool, error)
             raise
+
+
+def _cancel(futures: Iterable[Future[Any]], pool: Executor, error: BaseException) -> None:
+    """Cancel the batches that wait.
+
+    Ctrl-C may end a worker of a process pool before its first batch. In Python 3.11, a pool whose worker
+    ended never terminates if one of its futures was cancelled from outside, so such a pool is shut down and
+    cancels them itself. A later `shutdown` by its owner would withdraw that, hence `wait`.
+    """
+    broken = isinstance(error, (KeyboardInterrupt, concurrent.futures.BrokenExecutor))
+    if broken and isinstance(pool, concurrent.futures.ProcessPoolExecutor):
+        pool.shutdown(wait=True, cancel_futures=True)
+    else:
+        for future in futures:
+            future.cancel()
 
 
 def _run_batch(plan: Plan, first: int, count: int, summarize: bool, stop: NDArray[np.int64] | None) -> Any:
     """Run one batch; a function of the module, so that it can be pickled."""
+    if multiprocessing.parent_process() and threading.current_thread() is threading.main_thread():
+        # A worker interrupted by Ctrl-C could leave half a message in a pipe of its pool, which then hangs.
+        # The calling process stops the pool.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     return backend_for(plan.device).run(plan, first, count, summarize=summarize, stop=stop)
 
 
