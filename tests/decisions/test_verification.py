@@ -483,3 +483,13 @@ def test_an_empty_file_is_called_empty(tmp_path) -> None:
     with pytest.raises(InvalidValue, match=r"a log of decisions \(this file is empty\), got .*empty\.db"):
         verify(path)
     assert path.stat().st_size == 0
+
+
+def test_a_table_with_a_choice_of_probability_0_is_broken(tmp_path) -> None:
+    path = tmp_path / "clicks.csv"
+    path.write_text("arm,probability,reward\nred,0.5,1\nblue,0.0,0\n")
+    found = verify(path)
+    assert found.verdict == "broken"
+    assert "row 2: probability: expected a number > 0" in str(found.problems)
+    path.write_text("arm,probability,reward\nred,0.5,1\nblue,0.5,0\n")
+    assert verify(path).verdict != "broken"  # the control

@@ -119,7 +119,7 @@ def _with_epochs(settings: dict[str, Any]) -> dict[str, Any]:
 @option(
     "--target", "arm:NAME, uniform, dist:NAME=PROBABILITY,..., rule:KEY=VALUE->ARM,...,else->ARM, "
     "linear:{...}, logged, frozen:STATE or rank:NUMBER; may be repeated.",
-    dest="targets", multiple=True, required=True, metavar="TARGET",
+    dest="targets", multiple=True, metavar="TARGET",
 )  # fmt: skip
 @add_options(TAIL, _BY, *_CONTEXT, *_QUERY_OPTIONS, _MODEL, _INTERVAL, JSON, _PAGE)
 def evaluate(
@@ -148,6 +148,10 @@ def evaluate(
     "segments", a list of {"segment", "rows", "report"}, and "whole", the report for the whole log. Values
     that are not finite are null.
     """  # noqa: D301  # click requires this character
+    if not settings["targets"]:
+        raise click.UsageError(
+            "Missing option '--target': --target arm:NAME for each arm, or --target uniform"
+        )
     check_output_file("--page", page, (".html", ".htm"), log)
     _refuse_page(page, settings)
     with requires_extra("evaluate", "evaluation"):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from maillard.decisions.contexts import Contexts
-from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE
+from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE, POSSIBLE
 from maillard.decisions.encoded_contexts import rows_for_all_arms
 from maillard.decisions.row_numbers import NumberedRow
 from maillard.errors import InvalidValue
@@ -111,7 +111,7 @@ class Columns:
         bad = ~((self.log_probability <= LOG_PROBABILITY_TOLERANCE) & (self.log_probability > -np.inf))
         if bad.any():
             probability = np.exp(np.minimum(self.log_probability, 700.0))
-            self._refuse(source, "probability", bad, probability, "a number > 0 and <= 1")
+            self._refuse(source, "probability", bad, probability, POSSIBLE)
         every = np.arange(len(self))
         if self.eligible is not None:
             allowed = "a set that includes the chosen arm"

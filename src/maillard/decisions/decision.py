@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 _LISTED = 100  # arms in an HTML table
+POSSIBLE = "a number > 0 and <= 1 (the arm of this row was chosen, so 0 is impossible)"
 LOG_PROBABILITY_TOLERANCE = 1e-9  # rounding may raise the logarithm of a probability this far above 0
 
 Outcome = Literal[

@@ -61,8 +61,8 @@ _NO_NUMBERS = "no column numbers the rows: missing rows, and copies that are far
 _NO_TIMES = "no times: a wrong order can be found only if the choices show it"
 _REPEATS = (
     "rows next to each other have the same arm more often than their probabilities allow: rows may be sorted "
-    "by arm or appear twice, or visitors who came back saw the same arm again. Estimators that need the "
-    "order of the decisions, or independent rows, may be wrong"
+    "by arm or appear twice, visitors who came back saw the same arm again, or the choices were not random. "
+    "Estimators that need the order of the decisions, or independent rows, may be wrong"
 )
 _LATE = (
     "the logged probabilities seem to have been computed after the reward was learned; log the probabilities "

@@ -147,9 +147,8 @@ class Evidence:
         """Which assumptions of a normal interval are in doubt for this log."""
         d, found = self.diagnostics, []
         if d.adaptive and not self.log.has_floor:
-            found.append(
-                _NO_FLOOR + (". The confidence sequences are valid" if self.log.reward_range else "")
-            )
+            valid = self.log.reward_range and not self.doubts
+            found.append(_NO_FLOOR + (". The confidence sequences are valid" if valid else ""))
         if self.sums.repeated and not self.query.by_unit:
             found.append(f'{self.sums.repeated:,} rows repeat the choice of another row; see cluster="unit"')
         if d.rare is not None and d.rare < _MIN_RARE:

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
-from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE, RewardEvent
+from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE, POSSIBLE, RewardEvent
 from maillard.decisions.files.row_codec import CHECKS, make_decision
 from maillard.decisions.identifiers import check_name
 from maillard.decisions.log import DecisionLog, select_experiment
 from maillard.decisions.row_numbers import NumberedRow
 from maillard.decisions.stores.contract import Row
 from maillard.decisions.timestamps import from_microseconds
-from maillard.errors import InvalidLog, InvalidValue
+from maillard.errors import InvalidLog
 
 MakeRow: TypeAlias = Callable[[Mapping[str, Any], int], Row]  # of the values of a row and its index
 _DEFAULTS = {
@@ -85,7 +85,7 @@ def _chosen_log_probability(given: Mapping[str, Any]) -> float:
     if isinstance(log, float):
         return log
     if not isinstance(probability, float) or not 0 < probability <= 1 + LOG_PROBABILITY_TOLERANCE:
-        raise InvalidValue("probability", probability, "a number > 0 and <= 1")
+        raise InvalidLog("probability", probability, POSSIBLE)
     return math.log(probability)
 
 

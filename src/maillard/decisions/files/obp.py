@@ -19,7 +19,7 @@ import numpy as np
 from maillard.array_types import Bools, Floats
 from maillard.decisions.columns import MAX_BATCH_ROWS, MAX_BATCH_VALUES, Columns
 from maillard.decisions.contexts import Contexts
-from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE
+from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE, POSSIBLE
 from maillard.decisions.encoded_contexts import decode
 from maillard.decisions.files.file_formats import WriteResult
 from maillard.decisions.files.foreign_logs import foreign_row
@@ -264,7 +264,7 @@ class _Rounds:
         row = np.arange(part.start, min(part.stop, self.count))
         reward, probability, logs = self.rewards[part], self.probabilities[part], None
         possible = (probability > 0) & (probability <= 1 + LOG_PROBABILITY_TOLERANCE)
-        self.refuse_round("probability", possible, probability, "a number > 0 and <= 1", part.start)
+        self.refuse_round("probability", possible, probability, POSSIBLE, part.start)
         self.refuse_round("reward", np.isfinite(reward), reward, "a finite number", part.start)
         none, repeated = np.broadcast_to(np.int64(0), row.size), np.broadcast_to(np.False_, row.size)
         if self.origins is not None:

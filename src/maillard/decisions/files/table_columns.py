@@ -13,7 +13,7 @@ from maillard.array_types import Bools, Floats, Ints
 from maillard.decisions.action_columns import Actions, by_rank
 from maillard.decisions.columns import Columns, context_fields
 from maillard.decisions.contexts import Contexts, column_of_arrow
-from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE
+from maillard.decisions.decision import LOG_PROBABILITY_TOLERANCE, POSSIBLE
 from maillard.decisions.encoded_contexts import read_encoded_text
 from maillard.decisions.files.arrow import NO_FIELDS, cast, pyarrow
 from maillard.decisions.files.foreign_logs import are_indices, complete_arms
@@ -21,7 +21,7 @@ from maillard.decisions.files.reward_lists import fields_of_late_rewards, late_r
 from maillard.decisions.files.row_codec import CONTEXT
 from maillard.decisions.reward_rule import Reward
 from maillard.decisions.row_numbers import steps_of
-from maillard.errors import InvalidValue
+from maillard.errors import InvalidLog, InvalidValue
 
 if TYPE_CHECKING:
     from maillard.decisions.files.table_logs import Batches, Table
@@ -190,7 +190,7 @@ class _BatchReader:
         if bad.any():
             at = int(bad.argmax())
             value = self.batch.column(name)[at].as_py() if values is None else int(values[at])
-            raise InvalidValue(f"{self.source}, row {self.start + at + 1}: {name}", value, allowed)
+            raise InvalidLog(f"{self.source}, row {self.start + at + 1}: {name}", value, allowed)
 
     def has(self, name: str) -> bool:
         """Whether the batch has this column."""
@@ -237,7 +237,7 @@ class _BatchReader:
             return log
         probability = self.reals("probability")
         possible = (probability > 0) & (probability <= 1 + LOG_PROBABILITY_TOLERANCE)
-        self.refuse("probability", ~possible, "a number > 0 and <= 1")
+        self.refuse("probability", ~possible, POSSIBLE)
         return np.log(probability)
 
     def columns(self, **arms: Any) -> Columns:
