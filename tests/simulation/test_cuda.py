@@ -801,7 +801,7 @@ from maillard.simulation.policy_formulas import without_floor
 numbers, table, places = (T.Array(T.float64, 1, "C"), T.Array(T.float64, 2, "C"), T.Array(T.int64, 1, "C"))
 signature = T.void(
     table, table, T.Array(T.uint64, 2, "C"), T.Array(T.uint64, 1, "C"), T.int64, numbers, T.int64,
-    *[numbers] * 5, T.float64, *[T.int64] * 3, places, table, places, *[T.int64] * 4,
+    *[numbers] * 3, *[T.int64] * 3, places, table, places, *[numbers] * 2, T.float64, *[T.int64] * 4,
 )
 for each in sys.argv[1:]:
     spec, engine, capability = each.split()

@@ -95,8 +95,8 @@ def build(
     has_runs = runs is not None
 
     def advance(  # type: ignore[no-untyped-def]
-        memory, paused, streams, key, trial, parameters, kind, first, second, gaps, constant, decaying, decay,
-        forced, since, until, checkpoints, regret, failures, shift, enough, many, pairs,
+        memory, paused, streams, key, trial, parameters, kind, first, second, gaps, forced, since, until,
+        checkpoints, regret, failures, constant, decaying, decay, shift, enough, many, pairs,
     ):  # fmt: skip
         thread = cuda.grid(1)
         w, kept = memory[thread], paused[thread]
