@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 
 import maillard
-from benchmarks.agreement import HORIZON, file_of, grid
 from maillard.simulation.backends import CUDA
 from maillard.simulation.cuda import cuda_backend
 from maillard.simulation.cuda.cuda_toolkit import cuda, jit, require_device
@@ -31,6 +30,7 @@ from maillard.simulation.cuda.device_functions import DeviceFunctions
 from maillard.simulation.cuda.device_random_numbers import normals, seed_stream, uniform
 from maillard.simulation.plans import Plan, make_experiment
 
+HORIZON = 20_000
 GAUSSIAN = "gaussian-equal:arms={}"
 UNIT_VARIANCE = "gaussian-equal:arms={},variance=1"
 # Policy, problem, required rounds per second.
@@ -133,6 +133,8 @@ def measure(policy: str, where: str, required: float | None, repeats: int) -> Ce
 
 def run_grid(folder: Path | None) -> dict[str, float]:
     """Run the paper's policies on its ten problems, most arms first. Return the duration and the speed."""
+    from benchmarks.agreement import file_of, grid  # needs every package of `maillard[reproduction]`
+
     (problems, policies), started = grid(), time.perf_counter()
     for each in reversed(problems):
         before = time.perf_counter()

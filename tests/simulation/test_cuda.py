@@ -11,20 +11,17 @@ from __future__ import annotations
 import functools
 import importlib.util
 import itertools
-import json
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from scipy import stats
 
 import maillard
 from maillard import InvalidValue, problems
-from maillard.cli import main
 from maillard.policies.numerics import score_distributions
 from maillard.policies.numerics.elementwise import where
 from maillard.simulation import Result
@@ -37,7 +34,7 @@ from maillard.simulation.cuda.engines import lazy_indexed, lazy_sampled, trial_m
 from maillard.simulation.cuda.engines.lazy_sampled import LEADER_HIGH, POSITION
 from maillard.simulation.cuda.engines.trial_memory import LEADER, find_arm
 from maillard.simulation.policy_formulas import without_floor
-from tests.conftest import NAMES, runs_on
+from tests.every_policy import NAMES, runs_on
 from tests.simulation.cuda import (
     ObservedChoices,
     compile_output,
@@ -46,7 +43,6 @@ from tests.simulation.cuda import (
     freedman,
     observe_choices,
     plan_of,
-    python,
 )
 
 # There are about 500 comparisons with the CPU and 200 with exact probabilities, and twice as many in `make
@@ -437,7 +433,8 @@ def test_an_engine_that_always_accepts_is_detected(monkeypatch) -> None:
 
 
 def groups() -> dict[str, list[str]]:
-    text = (resources.files("maillard.reproduction") / "paper_experiments.toml").read_text(encoding="utf8")
+    # Not by importing the package, which needs matplotlib: these tests run without it.
+    text = (Path(maillard.__file__).parent / "reproduction" / "paper_experiments.toml").read_text("utf8")
     found: dict[str, list[str]] = tomllib.loads(text)["groups"]
     return found
 
@@ -741,31 +738,6 @@ def test_missing_packages_are_named() -> None:
     assert there.provenance["device"] == "cpu"
 
 
-def test_a_missing_driver_is_one_line_and_auto_falls_back_to_the_same_bits() -> None:
-    code = f"""
-import numpy, maillard
-from click.testing import CliRunner
-from maillard.cli import main
-from maillard.simulation.backends import NoDevice
-try:
-    maillard.simulate("ms", "{BERNOULLI}", 20, 2, device="cuda")
-except NoDevice as error:
-    print(error)
-there, here = (
-    maillard.simulate(["ms", "ts"], "{BERNOULLI}", 20, 5, seed=3, device=each) for each in ("auto", "cpu")
-)
-assert numpy.array_equal(there.values, here.values) and numpy.array_equal(there.pulls, here.pulls)
-print(there.provenance["device"])
-command = CliRunner().invoke(main, ["simulate", "ms", "--device", "cuda"])
-print(command.exit_code, command.output, end="")
-"""
-    message, where, command = python(code).stdout.strip().splitlines()
-    assert message.startswith("device 'cuda': ")
-    assert message.endswith("(device='auto' runs on the CPU where there is no GPU)")
-    assert where == "cpu"
-    assert command == f"2 maillard: {message}"
-
-
 def test_auto_runs_each_policy_on_the_gpu_if_it_has_an_engine() -> None:
     both = maillard.simulate(["ms", "phe"], BERNOULLI, 20, 5, seed=3, device="auto")
     here = maillard.simulate(["ms", "phe"], BERNOULLI, 20, 5, seed=3)
@@ -902,37 +874,3 @@ def test_one_arm(spec) -> None:
         assert isinstance(wave, TrialBatch)
         assert (wave.pulls == 30).all()
         assert (wave.regret == 0).all()
-
-
-def test_the_command_runs_on_a_device(tmp_path) -> None:
-    path = tmp_path / "summary.json"
-    arguments = [
-        "simulate",
-        "ms+",
-        "ts",
-        "--problem",
-        BERNOULLI,
-        "--horizon",
-        "6",
-        "--trials",
-        "5",
-        "--seed",
-        "2",
-    ]
-    arguments += ["--device", "cuda", "--keep", "summary", "--format", "json", "--output", str(path)]
-    result = CliRunner().invoke(main, arguments, env={"COLUMNS": "200", "NO_COLOR": "1"})
-    assert result.exit_code == 0, result.output
-    printed = json.loads(result.stdout)
-    assert printed["provenance"]["device"] == device.device_name()
-    expected = maillard.simulate(["ms+", "ts"], BERNOULLI, 6, 5, seed=2, device="cuda")
-    assert [row["mean"] for row in printed["summary"]] == pytest.approx(expected.mean[:, -1].tolist())
-    assert json.loads(path.read_text())["rounds"] == expected.rounds.tolist()
-    table = CliRunner().invoke(main, arguments[:-4], env={"COLUMNS": "200", "NO_COLOR": "1"})
-    assert table.exit_code == 0
-    assert "ms+" in table.output
-    refused = CliRunner().invoke(main, [*arguments[:-1], str(tmp_path / "trials.npz")])
-    assert refused.exit_code == 2
-    assert refused.output.startswith(
-        "maillard: --output with --keep summary: expected a name that ends in .json"
-    )
-    assert len(refused.output.splitlines()) == 1

@@ -140,7 +140,9 @@ def build(lanes: int, slots: int, threads: int, codes: tuple[int, ...]) -> Any:
         row, lane = place // lanes, place % lanes
         start = (thread & (WARP_SIZE - 1)) - lane  # the trial's first thread in the warp
         arms, horizon = first.size & INDEX_MASK, checkpoints[checkpoints.size - 1]
-        pulls = cuda.shared.array(size, np.int32)  # numba's simulator tells shared arrays apart by their lines
+        pulls = cuda.shared.array(
+            size, np.int32
+        )  # numba's simulator tells shared arrays apart by their lines
         sums = cuda.shared.array(size, np.float64)
         base, width = cuda.local.array(slots, np.float32), cuda.local.array(slots, np.float32)
         index = cuda.local.array(slots, np.float32)
