@@ -20,7 +20,7 @@ from maillard.simulation import policy_formulas as formulas
 from maillard.simulation.backends import CUDA, Stopped, TrialBatch
 from maillard.simulation.compiled_plans import DIRECT, LAZY
 from maillard.simulation.compiling import call
-from maillard.simulation.cuda import lockstep_kernel, reductions, simulated_warp, trial_kernel
+from maillard.simulation.cuda import lockstep_kernel, reductions, simulated_warp, trial_kernel, warps
 from maillard.simulation.cuda.cuda_toolkit import cuda, jit, require_device, simulated
 from maillard.simulation.cuda.device_functions import DEVICE_CODE, DeviceFunctions
 from maillard.simulation.cuda.engines import direct_engines, lazy_indexed, lazy_perturbed, lazy_sampled
@@ -101,17 +101,13 @@ def _dispatch_by_number(first: Any, second: Any, third: Any) -> Any:
     return called
 
 
-# Replacements in the CUDA simulator. There, one thread of the first kernel stands for a whole warp and waits
-# for no other. The simulator's own function of the lowest bit handles 32 bits only.
+# Replacements in the CUDA simulator. There, one thread of the first kernel is a whole warp.
 _SIMULATOR_FUNCTIONS: dict[Any, Any] = {
     trial_kernel.count_in_warp: lambda yes: trial_kernel.WARP_SIZE if yes else 0,
-    trial_kernel.sync_warp: lambda: None,
-    lazy_indexed.lowest_bit: lambda bits: (bits & -bits).bit_length() - 1,
-    lockstep_kernel.lowest_place: lambda bits: (bits & -bits).bit_length() - 1,
-    lockstep_kernel.exchange: simulated_warp.exchange,
-    lockstep_kernel.read_thread: simulated_warp.read_thread,
-    lockstep_kernel.any_thread: simulated_warp.any_thread,
-    lockstep_kernel.threads_with: simulated_warp.threads_with,
+    **{
+        getattr(warps, name): getattr(simulated_warp, name)
+        for name in ("sync_warp", "lowest_place", "exchange", "read_thread", "any_thread", "threads_with")
+    },
 }
 
 

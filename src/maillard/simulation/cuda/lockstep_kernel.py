@@ -21,7 +21,14 @@ from maillard.simulation.compiling import call
 from maillard.simulation.cuda import cuda_toolkit
 from maillard.simulation.cuda.device_random_numbers import normals, seed_stream
 from maillard.simulation.cuda.engines.trial_memory import INDEX_MASK, N, S, record_at
-from maillard.simulation.cuda.trial_kernel import FULL_WARP, WARP_SIZE
+from maillard.simulation.cuda.warps import (
+    WARP_SIZE,
+    any_thread,
+    exchange,
+    lowest_place,
+    read_thread,
+    threads_with,
+)
 from maillard.simulation.engines.random_numbers import uniform
 
 if TYPE_CHECKING:
@@ -58,31 +65,6 @@ def center_and_slack(problem: Problem) -> tuple[float, np.float32]:
 def larger(a: Any, b: Any) -> Any:
     """Return the larger number; a GPU has an instruction for it."""
     return max(a, b)
-
-
-def lowest_place(bits: int) -> int:
-    """Return the position of the lowest bit."""
-    return cuda.ffs(bits) - 1
-
-
-def exchange(value: Any, distance: int) -> Any:
-    """Return the value of the thread whose number differs in one bit."""
-    return cuda.shfl_xor_sync(FULL_WARP, value, distance)
-
-
-def read_thread(value: Any, thread: int) -> Any:
-    """Return the value of a thread of the warp."""
-    return cuda.shfl_sync(FULL_WARP, value, thread)
-
-
-def any_thread(yes: bool) -> bool:
-    """Return whether this is true for a thread of the warp."""
-    return cuda.any_sync(FULL_WARP, yes)
-
-
-def threads_with(yes: bool) -> int:
-    """Return the threads of the warp for which this is true, as bits."""
-    return cuda.ballot_sync(FULL_WARP, yes)
 
 
 def largest_of_trial(value: Any, lanes: int) -> Any:

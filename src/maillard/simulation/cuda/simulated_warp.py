@@ -15,6 +15,8 @@ _BOARD: list[Any] = [None] * 32
 
 def values(value: Any) -> list[Any]:
     """Return the values of all threads."""
+    if cuda.blockDim.x == 1:  # waiting takes long in the simulator
+        return [value]
     _BOARD[cuda.threadIdx.x] = value
     cuda.syncthreads()
     found = _BOARD[: cuda.blockDim.x]
@@ -40,3 +42,12 @@ def any_thread(yes: bool) -> bool:
 def threads_with(yes: bool) -> int:
     """Return the threads for which this is true, as bits."""
     return sum(1 << place for place, each in enumerate(values(yes)) if each)
+
+
+def sync_warp() -> None:
+    """Wait for all threads: here only kernels with one thread per block call this."""
+
+
+def lowest_place(bits: int) -> int:
+    """Return the position of the lowest bit; the simulator's own function handles 32 bits only."""
+    return (bits & -bits).bit_length() - 1
