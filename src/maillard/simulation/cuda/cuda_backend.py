@@ -174,7 +174,7 @@ _KERNELS: dict[Any, Any] = {}
 def _lockstep_kernel_of(plan: Plan) -> Any:
     shape = lockstep_kernel.shape_of(plan.problem.arms)
     block = shape[0] if simulated() else lockstep_kernel.THREADS_PER_BLOCK
-    key = type(plan.policy), tuple(compiling.others_of(plan.policy).items()), shape
+    key = type(plan.policy), tuple(compiling.others_of(plan.policy).items()), (*shape, block)
     if key not in _KERNELS:
         made = lockstep_source(plan.policy, *shape, block)
         options = {"max_registers": lockstep_kernel.MAX_REGISTERS}
@@ -207,6 +207,11 @@ def _kernel_of(plan: Plan) -> Any:
         choices = *how[:-1], runs is not None
         _KERNELS[key] = _compile_later(policy, made, parts, choices, {"max_registers": MAX_REGISTERS})
     return _KERNELS[key]
+
+
+def kernel_of(plan: Plan) -> Any:
+    """Return the kernel that runs a plan, compiled at its first launch."""
+    return (_lockstep_kernel_of if tables_of(plan, plan.horizon) else _kernel_of)(plan)
 
 
 @functools.cache

@@ -46,7 +46,9 @@ def tabulate(policy: Indexed, arms: int, horizon: int) -> IndexTables | None:
         widths = widths / levels[horizon]
     elif widths.any():
         return None
-    if not np.isfinite(single := np.stack([widths, levels]).astype(np.float32)).all():
+    with np.errstate(over="ignore"):
+        single = np.stack([widths, levels]).astype(np.float32)
+    if not np.isfinite(single).all():
         return None
     _check(policy, arms, widths, levels)
     return IndexTables(single[0], single[1])

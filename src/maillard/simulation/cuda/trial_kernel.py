@@ -12,9 +12,9 @@ valid. `choose_arm` returns an arm, -1 to sample again, or -2 if a formula retur
 `update` returns what to rebuild afterwards (REBUILD_ALL waits). `rebuild` does that, and returns for how many
 rounds the result is valid, or 0 if a formula returned an invalid number.
 
-An engine may have two more functions. Then rebuilding all does not wait, and `rebuild` leaves the arms to them if it rebuilds all: all threads
-of the warp call `rebuild_arms` for one trial after another, each for some of its arms, and `finish_rebuild`
-returns what `rebuild` would.
+An engine may have two more functions. Then rebuilding all bounds does not wait, and `rebuild` does not
+compute those of the arms: all threads of the warp call `rebuild_arms` for one trial after another, each for
+some of its arms, and `finish_rebuild` returns what `rebuild` would.
 """
 
 from __future__ import annotations
