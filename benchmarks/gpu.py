@@ -141,14 +141,14 @@ def is_of(cell: dict[str, Any], policy: str, where: str) -> bool:
 
 # Values of the kernels' constants that `--tune` compares; the first are those in use.
 CONSTANTS: dict[tuple[Any, str], tuple[int, ...]] = {
-    (cuda_backend, "MIN_WAITING_THREADS"): (8, 4, 16, 24),
+    (cuda_backend, "MIN_WAITING_THREADS"): (8, 16, 24, 4),
     (cuda_backend, "ROUND_PAIRS"): (2, 1, 3),
     (cuda_backend, "MAX_REGISTERS"): (80, 64, 96, 128),
     (cuda_backend, "THREADS_PER_PROCESSOR"): (1536, 3072),
 }
 LOCKSTEP_CONSTANTS: dict[tuple[Any, str], tuple[int, ...]] = {
-    (lockstep_kernel, "MAX_ARMS_PER_THREAD"): (13, 7, 25),
     (lockstep_kernel, "MAX_REGISTERS"): (80, 64, 96, 128),
+    (lockstep_kernel, "MAX_ARMS_PER_THREAD"): (13, 7, 25),
     (cuda_backend, "THREADS_PER_PROCESSOR"): (1536, 768, 3072),
 }
 
@@ -302,6 +302,7 @@ def main() -> int:
     parser.add_argument(
         "--required", action="store_true", help="measure only the cells that have a required speed"
     )
+    parser.add_argument("--others", action="store_true", help="measure only the other cells")
     parser.add_argument(
         "--one", nargs=2, metavar=("POLICY", "PROBLEM"), help="launch one kernel, for the profiler"
     )
@@ -329,7 +330,7 @@ def main() -> int:
     if args.tune:
         tune(*args.tune, args.seconds)
         return 0
-    chosen = [cell for cell in CELLS if cell[2] is not None or not args.required]
+    chosen = [cell for cell in CELLS if not (args.others if cell[2] is not None else args.required)]
     found: dict[str, Any] = {"device": cuda_backend.gpu_name(), "horizon": HORIZON, "cells": []}
     if args.output.exists():  # keep earlier measurements of other cells, the grid and the profiler
         found = json.loads(args.output.read_text(encoding="utf8"))

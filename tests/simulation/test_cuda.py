@@ -24,7 +24,7 @@ import maillard
 from maillard import InvalidValue, problems
 from maillard.policies.numerics import score_distributions
 from maillard.policies.numerics.elementwise import where
-from maillard.simulation import Result
+from maillard.simulation import Result, compiling
 from maillard.simulation.backends import CPU, NoDevice, Stopped, TrialBatch
 from maillard.simulation.compiled_plans import DIRECT, LAZY
 from maillard.simulation.cpu_backend import run_trials
@@ -412,17 +412,16 @@ def test_the_floor_bound_detects_a_larger_floor() -> None:
         assert (floor_deviation_bound(ObservedChoices(chosen, claimed), 0.3) < SURE) == found
 
 
-# Arms whose indices differ by about what single precision can tell.
-CLOSE = [f"gaussian:{','.join([str(mean)] * 12)},variance={1e-13 * mean**2}" for mean in (1.0, 1e6)]
+# Single precision cannot tell the indices of these arms apart.
+CLOSE = f"gaussian:{','.join(['1e6'] * 12)},variance=0.1"
 
 
 @pytest.mark.usefixtures("own_kernels")
-@pytest.mark.parametrize("text", CLOSE)
-def test_the_formula_decides_between_close_indices(text, monkeypatch) -> None:
+def test_the_formula_decides_between_close_indices(monkeypatch) -> None:
     """Without a margin for rounding, single precision decides, sometimes for an arm of probability 0."""
 
     def all_possible() -> bool:
-        observed = observe_choices(plan_of("ucb1", text, 60, 3, LAZY), 4, monkeypatch)
+        observed = observe_choices(plan_of("ucb1", CLOSE, 60, 3, LAZY), 4, monkeypatch)
         return bool((observed.probabilities[np.arange(observed.chosen.size), observed.chosen] > 0).all())
 
     assert all_possible()
@@ -503,6 +502,30 @@ def test_many_trials_with_threads_that_cooperate(spec, text) -> None:
     again = maillard.simulate(spec, text, 2000, 300, seed=1, device="cuda", checkpoints=[500, 2000])
     assert np.array_equal(again.values[0], here.values[0, :300])  # whatever runs in the same warp
     assert np.array_equal(again.pulls[0], here.pulls[0, :300])
+
+
+@pytest.mark.skipif(not cuda_toolkit.simulated(), reason="calls a device function directly")
+@pytest.mark.parametrize("arms", [3, 40, 100])
+def test_threads_share_the_arms_of_a_rebuild(arms) -> None:
+    policy = maillard.policy("ms+", sigma2=0.25)
+    rebuild_arms = device._device_functions(policy).of(lazy_sampled.rebuild_arms)
+    f = (compiling.parameters_of(policy), *device._flags(policy))
+    rng, shift = np.random.default_rng(arms), trial_memory.block_shift(arms)
+    w = np.zeros(trial_memory.memory_size(arms))
+    w[[lazy_sampled.FLOOR, lazy_sampled.LAST_ROUND, lazy_sampled.ROUND]] = 0.9, 700.0, 500.0
+    w[lazy_sampled.REBUILT_LEADER], w[lazy_sampled.INVALID] = 2.0, -1.0
+    for arm in range(arms):
+        at = trial_memory.record_at(arm)
+        w[at : at + 3] = n, s, _ = np.array([rng.integers(1, 9), rng.random(), 0.0])
+        w[at + lazy_sampled.MEAN] = s / n
+    alone, shared = w.copy(), w.copy()
+    rebuild_arms(f, alone, arms, shift, 0, 1)
+    for lane in [*range(32)] * 2:  # twice: in a warp, all arms are ready before the first block's sum
+        rebuild_arms(f, shared, arms, shift, lane, 32)
+    assert np.array_equal(alone, shared)
+    line = trial_memory.lengths_at(arms)
+    assert (alone[line : line + arms] > 0).sum() == arms - 1
+    assert trial_memory.total_length(alone, arms, shift) == pytest.approx(alone[line : line + arms].sum())
 
 
 def accepting(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, rng: Any) -> int:
