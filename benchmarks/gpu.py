@@ -134,11 +134,6 @@ def measure(policy: str, where: str, required: float | None, repeats: int) -> Ce
     return Cell(policy, where, trials, trials * HORIZON / took, floor_speed, required, registers, compiling)
 
 
-def is_of(cell: dict[str, Any], policy: str, where: str) -> bool:
-    """Return whether a saved measurement is of this policy and problem."""
-    return bool(cell["policy"] == policy and cell["problem"] == where)
-
-
 # Values of the kernels' constants that `--tune` compares; the first are those in use.
 CONSTANTS: dict[tuple[Any, str], tuple[int, ...]] = {
     (cuda_backend, "MIN_WAITING_THREADS"): (8, 16, 24, 4),
@@ -328,15 +323,18 @@ def main() -> int:
         run_one(*args.one)
         return 0
     if args.tune:
-        tune(*args.tune, args.seconds)
+        tune(args.tune[0], args.tune[1], args.seconds)
         return 0
     chosen = [cell for cell in CELLS if not (args.others if cell[2] is not None else args.required)]
     found: dict[str, Any] = {"device": cuda_backend.gpu_name(), "horizon": HORIZON, "cells": []}
     if args.output.exists():  # keep earlier measurements of other cells, the grid and the profiler
         found = json.loads(args.output.read_text(encoding="utf8"))
 
+    order = [(policy, where) for policy, where, _ in CELLS]
+
     def save(**more: Any) -> None:
         found.update(more)
+        found["cells"].sort(key=lambda cell: order.index((cell["policy"], cell["problem"])))
         args.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf8")
 
     print(f"{found['device']}: rounds per second, T = {HORIZON}")
@@ -345,8 +343,8 @@ def main() -> int:
         if time.perf_counter() - started > args.seconds:
             break
         cell = measure(policy, where, required, args.repeats)
-        found["cells"] = [each for each in found["cells"] if not is_of(each, policy, where)] + [asdict(cell)]
-        save()
+        others = [each for each in found["cells"] if (each["policy"], each["problem"]) != (policy, where)]
+        save(cells=[*others, asdict(cell)])
         verdict = (
             ""
             if required is None

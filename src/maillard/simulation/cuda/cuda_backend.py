@@ -103,7 +103,7 @@ def _dispatch_by_number(first: Any, second: Any, third: Any) -> Any:
 
 # Replacements in the CUDA simulator. There, one thread of the first kernel is a whole warp.
 _SIMULATOR_FUNCTIONS: dict[Any, Any] = {
-    trial_kernel.count_in_warp: lambda yes: trial_kernel.WARP_SIZE if yes else 0,
+    trial_kernel.count_in_warp: lambda yes: warps.WARP_SIZE if yes else 0,
     **{
         getattr(warps, name): getattr(simulated_warp, name)
         for name in ("sync_warp", "lowest_place", "exchange", "read_thread", "any_thread", "threads_with")
