@@ -40,9 +40,9 @@ MAX_REGISTERS = 80
 MAX_ARMS = WARP_SIZE * MAX_ARMS_PER_THREAD
 THREADS_PER_BLOCK = 128
 SAVED_NUMBERS = 2  # per thread, between two launches
-# The computed index m + w l has a relative error of at most 5 times 2^-24 of |m| + |m + w l|: m, w and l are
-# rounded, and so are the product and the sum. The rest covers the rounding of the comparison itself.
-ROUNDING = 8.5 * 2.0**-24
+# The computed index m + w l has an error of at most 6 times 2^-24 (|m| + |m + w l|): m is rounded twice, w, l,
+# the product and the sum once. The rest covers the rounding of the comparison itself.
+ROUNDING = 9.5 * 2.0**-24
 
 
 def shape_of(arms: int) -> tuple[int, int]:
@@ -155,8 +155,8 @@ def build(lanes: int, slots: int, threads: int, codes: tuple[int, ...]) -> Any:
                 n = pulls[slot * threads + thread]
             base[slot], width[slot] = none, zero
             if n > 0:
-                mean = sums[slot * threads + thread] / n - center
-                base[slot], width[slot] = np.float32(mean), widths[n & INDEX_MASK]
+                total = np.float32(sums[slot * threads + thread] - n * center)
+                base[slot], width[slot] = total / np.float32(n), widths[n & INDEX_MASK]
         if since == 1:
             lost = 0.0
             for arm in range(min(arms, horizon)):
@@ -207,9 +207,10 @@ def build(lanes: int, slots: int, threads: int, codes: tuple[int, ...]) -> Any:
                     each = lowest_place(bits)
                     bits &= bits - 1
                     at = each * threads + thread
-                    n, s = float(pulls[at]), sums[at]
-                    if n > 0.0:
-                        value = call(formula, parameters, n, s / n, np.nan, float(t), float(arms))
+                    count = float(pulls[at])
+                    if count > 0.0:
+                        own = sums[at] / count
+                        value = call(formula, parameters, count, own, np.nan, float(t), float(arms))
                         if value > best:
                             best, slot, ties = value, each, 1.0
                         elif value == best:
@@ -239,7 +240,7 @@ def build(lanes: int, slots: int, threads: int, codes: tuple[int, ...]) -> Any:
                 elif number < first[arm & INDEX_MASK]:
                     s += 1.0
                 pulls[at], sums[at] = n, s
-                near, wide = np.float32(s / n - center), widths[n & INDEX_MASK]
+                near, wide = np.float32(s - n * center) / np.float32(n), widths[n & INDEX_MASK]
                 margin = larger(margin, rounding * abs(near) + slack)
                 for each in range(slots):  # branches would move both arrays out of the registers
                     base[each] = near if each == slot else base[each]
