@@ -163,7 +163,7 @@ def build(lanes: int, slots: int, threads: int, codes: tuple[int, ...]) -> Any:
                 lost += gaps[arm & INDEX_MASK]
                 if checkpoints[checkpoint & INDEX_MASK] == arm + 1:
                     regret[checkpoint & INDEX_MASK, row] = lost
-                    checkpoint += 1
+                    checkpoint = min(checkpoint + 1, checkpoints.size - 1)
         t = max(since, arms + 1)
         while checkpoint < checkpoints.size - 1 and checkpoints[checkpoint & INDEX_MASK] < t:
             checkpoint += 1
