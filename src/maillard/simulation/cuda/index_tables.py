@@ -41,9 +41,11 @@ def tabulate(policy: Indexed, arms: int, horizon: int) -> IndexTables | None:
         with np.errstate(all="ignore"):
             return np.broadcast_to(policy.index(n, 0.0 * n, np.nan, t, float(arms)), counted.shape)
 
-    widths, levels = bonus(counted, float(horizon)), bonus(np.ones_like(counted), counted)
-    if levels[horizon] != 0.0:
-        widths = widths / levels[horizon]
+    levels = bonus(np.ones_like(counted), counted)
+    most = int(np.argmax(np.abs(levels)))
+    widths = bonus(counted, counted[most])
+    if levels[most] != 0.0:
+        widths = widths / levels[most]
     elif widths.any():
         return None
     with np.errstate(over="ignore"):
