@@ -15,6 +15,7 @@ import json
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -283,8 +284,8 @@ def write_page(found: dict[str, Any], page: Path) -> None:
     page.write_text(f"{before}{START}\n\n{table(found)}\n\n{END}{rest.split(END)[1]}", encoding="utf8")
 
 
-def main() -> int:
-    """Measure, print and save the results."""
+def arguments() -> argparse.Namespace:
+    """Return the arguments of the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("benchmarks/gpu.json"))
     parser.add_argument(
@@ -314,7 +315,12 @@ def main() -> int:
         metavar=("POLICY", "PROBLEM"),
         help="only print the speed of one cell for other values of the constants",
     )
-    args = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Measure, print and save the results."""
+    args = arguments()
     if args.page:
         write_page(json.loads(DATA.read_text(encoding="utf8")), PAGE)
         return 0
@@ -338,11 +344,16 @@ def main() -> int:
         args.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf8")
 
     print(f"{found['device']}: rounds per second, T = {HORIZON}")
-    started = time.perf_counter()
+    started, failed = time.perf_counter(), 0
     for policy, where, required in chosen:
         if time.perf_counter() - started > args.seconds:
             break
-        cell = measure(policy, where, required, args.repeats)
+        try:
+            cell = measure(policy, where, required, args.repeats)
+        except Exception:  # noqa: BLE001  # time on a GPU is scarce: measure the other cells
+            traceback.print_exc()
+            failed += 1
+            continue
         others = [each for each in found["cells"] if (each["policy"], each["problem"]) != (policy, where)]
         save(cells=[*others, asdict(cell)])
         verdict = (
@@ -369,7 +380,7 @@ def main() -> int:
                 profiles[f"{policy} {where}"] = counters = profile(policy, where)
                 print(f"{policy} on {where}:", json.dumps(counters), flush=True)
                 save(profiles=profiles)
-    return 0
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

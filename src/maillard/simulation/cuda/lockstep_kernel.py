@@ -40,8 +40,8 @@ MAX_REGISTERS = 80
 MAX_ARMS = WARP_SIZE * MAX_ARMS_PER_THREAD
 THREADS_PER_BLOCK = 128
 SAVED_NUMBERS = 2  # per thread, between two launches
-# The error of the computed index m + w l is at most 6 times 2^-24 (|m| + |m + w l|): m is rounded twice, and w,
-# l, the product and the sum once. The rest covers the rounding of the comparison itself.
+# The error of the computed index m + w l is at most 6 times 2^-24 (|m| + |m + w l|): m is rounded twice, and
+# w, l, the product and the sum once. The rest covers the rounding of the comparison itself.
 ROUNDING = 9.5 * 2.0**-24
 
 
