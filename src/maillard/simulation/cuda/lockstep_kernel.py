@@ -155,8 +155,8 @@ def build(lanes: int, slots: int, threads: int, codes: tuple[int, ...]) -> Any:
                 n = pulls[slot * threads + thread]
             base[slot], width[slot] = none, zero
             if n > 0:
-                total = np.float32(sums[slot * threads + thread] - n * center)
-                base[slot], width[slot] = total / np.float32(n), widths[n & INDEX_MASK]
+                near = np.float32(sums[slot * threads + thread] - n * center) / np.float32(n)
+                base[slot], width[slot] = near, widths[n & INDEX_MASK]
         if since == 1:
             lost = 0.0
             for arm in range(min(arms, horizon)):
