@@ -24,7 +24,7 @@ import maillard
 from maillard import InvalidValue, problems
 from maillard.policies.numerics import score_distributions
 from maillard.policies.numerics.elementwise import where
-from maillard.simulation import Result, compiling
+from maillard.simulation import Result
 from maillard.simulation.backends import CPU, NoDevice, Stopped, TrialBatch
 from maillard.simulation.compiled_plans import DIRECT, LAZY
 from maillard.simulation.cpu_backend import run_trials
@@ -486,46 +486,23 @@ def test_threads_of_a_trial_hold_all_arms(arms) -> None:
 
 
 @real
-@pytest.mark.parametrize("spec", ["ucb1", "moss", "ms+"])
+@pytest.mark.parametrize("spec", ["ucb1", "moss"])
 @pytest.mark.parametrize(
     "text", ["gaussian-equal:arms=100", "bernoulli-equal:arms=30", "gaussian-linear:arms=7"]
 )
 def test_many_trials_with_threads_that_cooperate(spec, text) -> None:
-    """Warps of a GPU: threads share a trial, or rebuild bounds for each other."""
+    """Threads of a real warp share a trial."""
     here = maillard.simulate(spec, text, 2000, 20_000, seed=1, device="cuda", checkpoints=[500, 2000])
     there = maillard.simulate(spec, text, 2000, 4_000, seed=2, checkpoints=[500, 2000])
     assert (here.pulls.sum(axis=2) == 2000).all()
     assert here.final == pytest.approx(here.pulls @ problems.problem(text).gaps, abs=1e-9)
-    pairs = [(here.values[0, :, i], there.values[0, :, i]) for i in range(2)]
+    # The sums of lanes are rounded differently, and equal regrets must stay equal.
+    pairs = [(here.values[0, :, i].round(9), there.values[0, :, i].round(9)) for i in range(2)]
     for a, b in (*pairs, *zip(here.pulls[0].T, there.pulls[0].T, strict=True)):
         assert stats.ks_2samp(a, b, method="asymp").pvalue > 1e-7
     again = maillard.simulate(spec, text, 2000, 300, seed=1, device="cuda", checkpoints=[500, 2000])
     assert np.array_equal(again.values[0], here.values[0, :300])  # whatever runs in the same warp
     assert np.array_equal(again.pulls[0], here.pulls[0, :300])
-
-
-@pytest.mark.skipif(not cuda_toolkit.simulated(), reason="calls a device function directly")
-@pytest.mark.parametrize("arms", [3, 40, 100])
-def test_threads_share_the_arms_of_a_rebuild(arms) -> None:
-    policy = maillard.policy("ms+", sigma2=0.25)
-    rebuild_arms = device._device_functions(policy).of(lazy_sampled.rebuild_arms)
-    f = (compiling.parameters_of(policy), *device._flags(policy))
-    rng, shift = np.random.default_rng(arms), trial_memory.block_shift(arms)
-    w = np.zeros(trial_memory.memory_size(arms))
-    w[[lazy_sampled.FLOOR, lazy_sampled.LAST_ROUND, lazy_sampled.ROUND]] = 0.9, 700.0, 500.0
-    w[lazy_sampled.REBUILT_LEADER], w[lazy_sampled.INVALID] = 2.0, -1.0
-    for arm in range(arms):
-        at = trial_memory.record_at(arm)
-        w[at : at + 3] = n, s, _ = np.array([rng.integers(1, 9), rng.random(), 0.0])
-        w[at + lazy_sampled.MEAN] = s / n
-    alone, shared = w.copy(), w.copy()
-    rebuild_arms(f, alone, arms, shift, 0, 1)
-    for lane in [*range(32)] * 2:  # twice: in a warp, all arms are ready before the first block's sum
-        rebuild_arms(f, shared, arms, shift, lane, 32)
-    assert np.array_equal(alone, shared)
-    line = trial_memory.lengths_at(arms)
-    assert (alone[line : line + arms] > 0).sum() == arms - 1
-    assert trial_memory.total_length(alone, arms, shift) == pytest.approx(alone[line : line + arms].sum())
 
 
 def accepting(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, rng: Any) -> int:

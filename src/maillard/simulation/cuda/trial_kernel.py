@@ -11,10 +11,6 @@ whether the leader is chosen at once. `keeps_leader` returns whether the leader'
 valid. `choose_arm` returns an arm, -1 to sample again, or -2 if a formula returned an invalid number.
 `update` returns what to rebuild afterwards (REBUILD_ALL waits). `rebuild` does that, and returns for how many
 rounds the result is valid, or 0 if a formula returned an invalid number.
-
-An engine may have two more functions. Then rebuilding all bounds does not wait, and `rebuild` does not
-compute those of the arms: all threads of the warp call `rebuild_arms` for one trial after another, each for
-some of its arms, and `finish_rebuild` returns what `rebuild` would.
 """
 
 from __future__ import annotations
@@ -38,14 +34,7 @@ from maillard.simulation.cuda.engines.trial_memory import (
     record_at,
     save_leader,
 )
-from maillard.simulation.cuda.warps import (
-    FULL_WARP,
-    WARP_SIZE,
-    lowest_place,
-    sync_warp,
-    threads_per_warp,
-    threads_with,
-)
+from maillard.simulation.cuda.warps import FULL_WARP, sync_warp
 from maillard.simulation.engines.leader_runs import longest_run, rounds_before, sample_run
 from maillard.simulation.engines.random_numbers import normal, uniform
 
@@ -95,9 +84,7 @@ def build(
     once, for normal rewards (see `leader_runs`). They return the probability that a round is uncertain and
     the limit of the leader's mean, and sample what `choose_arm` needs in an uncertain round.
     """
-    begin, try_leader, keeps_leader, choose_arm, update, rebuild, *shared = engine
-    rebuild_arms, finish_rebuild = shared or (rebuild, rebuild)
-    shares = len(shared) > 0
+    begin, try_leader, keeps_leader, choose_arm, update, rebuild = engine
     uncertain_probability, limit_of, begin_uncertain = runs or (no_number, no_number, no_position)
     has_runs = runs is not None
 
@@ -105,7 +92,7 @@ def build(
         memory, paused, streams, key, trial, parameters, kind, first, second, gaps, forced, since, until,
         checkpoints, regret, failures, constant, decaying, decay, shift, enough, many, pairs,
     ):  # fmt: skip
-        thread, lane = cuda.grid(1), cuda.threadIdx.x & (WARP_SIZE - 1)
+        thread = cuda.grid(1)
         w, kept = memory[thread], paused[thread]
         rng = cuda.local.array(2, np.uint64)
         x = cuda.local.array(REGISTERS, np.float64)
@@ -140,8 +127,6 @@ def build(
             state = DONE if t > horizon or failures[thread] > 0 else RUNNING
         lead = int(x[LEADER])
         mean, deviation = first[lead & INDEX_MASK], second[lead & INDEX_MASK]
-        if shares:
-            many = 1  # nothing is gained by waiting for others
         while True:
             waiting = count_in_warp(NEEDS_CHOICE <= state <= NEEDS_UPDATE)
             holding = count_in_warp(state == NEEDS_REBUILD_ALL)
@@ -244,19 +229,10 @@ def build(
                         if what == REBUILD_ALL:
                             state = NEEDS_REBUILD_ALL
             sync_warp()
-            all_now = state == NEEDS_REBUILD_ALL and (holding >= many or (going == 0 and waiting == 0))
-            if state == NEEDS_REBUILD or all_now:
+            if state == NEEDS_REBUILD or (
+                state == NEEDS_REBUILD_ALL and (holding >= many or (going == 0 and waiting == 0))
+            ):
                 left = rebuild(f, x, w, arms, shift, what, t)
-            if shares:
-                trials = threads_with(all_now)
-                while trials != 0:
-                    sync_warp()
-                    row = memory[thread - lane + lowest_place(trials)]
-                    rebuild_arms(f, row, arms, shift, lane, threads_per_warp())
-                    trials &= trials - 1
-                if all_now:
-                    left = finish_rebuild(x, w, arms, shift, t)
-            if state == NEEDS_REBUILD or all_now:
                 lead = int(x[LEADER])
                 mean, deviation = first[lead & INDEX_MASK], second[lead & INDEX_MASK]
                 state = RUNNING

@@ -25,15 +25,14 @@ from maillard.simulation.cuda.engines.trial_memory import (
     save_leader,
     set_length,
     total_length,
-    update_block_sum,
+    update_block_sums,
 )
-from maillard.simulation.cuda.warps import sync_warp
 from maillard.simulation.engines.direct_engines import compared_mean, log_weight
 from maillard.simulation.engines.random_numbers import uniform
 
 LEADER_LOW, TOTAL, MIN_LEADER_MEAN, POSITION = range(3, 7)  # of x
 LEADER_HIGH, FLOOR, WIDTH, SCALE, LAST_ROUND = range(5)  # of w's header
-LAST_PULLS, REJECTIONS, ROUND_SPAN, MAX_RIVAL_MEAN, INVALID, ROUND, REBUILT_LEADER = range(5, 12)
+LAST_PULLS, REJECTIONS, ROUND_SPAN, MAX_RIVAL_MEAN, INVALID = range(5, 10)
 MEAN = 2  # of a record
 REBUILD_LEADER = 1 << 20  # added to an arm's number plus 1 (or to 0): rebuild the leader's bounds too
 # Before a rebuild. Measured on an H200 with 2, 10 and 100 arms.
@@ -139,37 +138,31 @@ def update(f: Any, x: Any, w: Any, arms: int, shift: int, arm: int, t: int) -> i
 
 
 def rebuild(f: Any, x: Any, w: Any, arms: int, shift: int, what: int, t: int) -> int:
-    """Recompute the leader's bounds, if necessary, and those of one arm; return their number of rounds, or 0.
-
-    If the bounds of all arms must be recomputed, `rebuild_arms` and `finish_rebuild` continue.
-    """
-    mean = compared_mean(f, x[COUNT], x[SUM])
-    arm, item, last = (what & (REBUILD_LEADER - 1)) - 1, 0, 1
+    """Recompute the bounds of all arms, one arm or the leader; return their number of rounds, or 0."""
+    lead, mean = int(x[LEADER]), compared_mean(f, x[COUNT], x[SUM])
+    line, first, last, item = lengths_at(arms), 0, arms, -3
     if what == REBUILD_ALL:
         if w[WIDTH] == 0.0:
             worst = mean
-            for each in range(arms):
-                worst = min(worst, w[record_at(each) + MEAN])
+            for arm in range(arms):
+                worst = min(worst, w[record_at(arm) + MEAN])
             w[WIDTH] = 0.1 * (mean - worst)
         w[FLOOR], w[LAST_ROUND] = mean - w[WIDTH], t + np.floor(w[ROUND_SPAN] * t)
         w[REJECTIONS] = w[SCALE] = 0.0
-        w[ROUND], w[REBUILT_LEADER] = t, x[LEADER]
-        item, last = -3, 0
     else:
-        if what >= REBUILD_LEADER:
-            item = -2
-        if arm < 0:
-            last = 0
+        last = what & (REBUILD_LEADER - 1)
+        first, item = max(last - 1, 0), -2 if what >= REBUILD_LEADER else 0
     if item < 0:
         w[LAST_PULLS] = np.floor(x[COUNT] * PULLS_AHEAD) + 1.0
-    while item < last:  # the leader's scale, upper and lower bound; then the arm
-        n, own, best, late = x[COUNT], mean, mean, float(t)
+    while item < last - first:  # the leader's scale, upper and lower bound; then the arms
+        n, own, best, late, at = x[COUNT], mean, mean, float(t), 0
         if item == -2:
             late = w[LAST_ROUND]
         elif item == -1:
             n = w[LAST_PULLS]
-        elif item == 0:
-            n, own, best, late = w[record_at(arm) + N], w[record_at(arm) + MEAN], w[FLOOR], w[LAST_ROUND]
+        elif item >= 0:
+            at = record_at(first + item)
+            n, own, best, late = w[at + N], w[at + MEAN], w[FLOOR], w[LAST_ROUND]
         log = log_weight(f, n, own, best, late, float(t)) - w[SCALE]
         bound = np.exp(log)
         if item == -3:
@@ -178,38 +171,14 @@ def rebuild(f: Any, x: Any, w: Any, arms: int, shift: int, what: int, t: int) ->
             w[LEADER_HIGH] = bound
         elif item == -1:
             x[LEADER_LOW] = bound
+        elif first + item == lead:
+            w[(line + lead) & INDEX_MASK] = 0.0
         else:
-            set_bound(w, arms, arm, int(x[LEADER]), bound)
-            update_block_sum(w, arms, shift, arm >> shift)
+            w[(line + first + item) & INDEX_MASK] = bound
+            if not bound < np.inf:
+                w[INVALID] = first + item
         item += 1
-    return 0 if what == REBUILD_ALL else finish_rebuild(x, w, arms, shift, t)
-
-
-def set_bound(w: Any, arms: int, arm: int, lead: int, bound: float) -> None:
-    """Set the bound of an arm; the leader's is not on the line."""
-    w[(lengths_at(arms) + arm) & INDEX_MASK] = 0.0 if arm == lead else bound
-    if arm != lead and not bound < np.inf:
-        w[INVALID] = arm
-
-
-def rebuild_arms(f: Any, w: Any, arms: int, shift: int, lane: int, lanes: int) -> None:
-    """Recompute the bounds of every `lanes`-th arm, and the sums of as many blocks."""
-    lead, t, arm = int(w[REBUILT_LEADER]), w[ROUND], lane
-    while arm < arms:
-        at = record_at(arm)
-        log = log_weight(f, w[at + N], w[at + MEAN], w[FLOOR], w[LAST_ROUND], t) - w[SCALE]
-        set_bound(w, arms, arm, lead, np.exp(log))
-        arm += lanes
-    sync_warp()
-    block = lane
-    while block << shift < arms:
-        update_block_sum(w, arms, shift, block)
-        block += lanes
-    sync_warp()
-
-
-def finish_rebuild(x: Any, w: Any, arms: int, shift: int, t: int) -> int:
-    """Return for how many rounds all bounds are valid, or 0 if a formula returned an invalid number."""
+    update_block_sums(w, arms, shift, first, last)
     x[TOTAL] = w[LEADER_HIGH] + total_length(w, arms, shift)
     least = max(w[MAX_RIVAL_MEAN], w[FLOOR])
     x[MIN_LEADER_MEAN] = least + 1e-15 * abs(least)
@@ -235,5 +204,5 @@ def begin_uncertain(x: Any, rng: Any) -> None:
     x[POSITION] = x[LEADER_LOW] + uniform(rng) * (x[TOTAL] - x[LEADER_LOW])
 
 
-ENGINE = (begin, try_leader, keeps_leader, choose_arm, update, rebuild, rebuild_arms, finish_rebuild)
+ENGINE = (begin, try_leader, keeps_leader, choose_arm, update, rebuild)
 RUNS = (uncertain_probability, limit_of, begin_uncertain)
