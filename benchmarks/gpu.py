@@ -15,6 +15,7 @@ import json
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,30 +24,33 @@ from typing import Any
 import numpy as np
 
 import maillard
-from benchmarks.agreement import HORIZON, file_of, grid
 from maillard.simulation.backends import CUDA
-from maillard.simulation.cuda import cuda_backend
+from maillard.simulation.cuda import cuda_backend, lockstep_kernel
 from maillard.simulation.cuda.cuda_toolkit import cuda, jit, require_device
 from maillard.simulation.cuda.device_functions import DeviceFunctions
 from maillard.simulation.cuda.device_random_numbers import normals, seed_stream, uniform
 from maillard.simulation.plans import Plan, make_experiment
 
+HORIZON = 20_000
 GAUSSIAN = "gaussian-equal:arms={}"
 UNIT_VARIANCE = "gaussian-equal:arms={},variance=1"
 # Policy, problem, required rounds per second.
 CELLS: list[tuple[str, str, float | None]] = [
-    ("ms+", GAUSSIAN.format(2), 8e10),
-    ("ms+", GAUSSIAN.format(10), 4e10),
-    ("ms+", GAUSSIAN.format(100), 1e10),
-    ("ts", GAUSSIAN.format(10), 1e10),
-    ("ucb1", GAUSSIAN.format(10), 1e10),
     ("ucb1", GAUSSIAN.format(100), 5e9),
+    ("ms+", GAUSSIAN.format(100), 1e10),
+    ("ms+", GAUSSIAN.format(10), 4e10),
+    ("ms+", GAUSSIAN.format(2), 8e10),
+    ("ucb1", GAUSSIAN.format(10), 1e10),
+    ("ts", GAUSSIAN.format(10), 1e10),
     ("ms+", UNIT_VARIANCE.format(2), None),
     ("ms+", UNIT_VARIANCE.format(10), None),
     ("ms+", UNIT_VARIANCE.format(100), None),
     ("ts", UNIT_VARIANCE.format(10), None),
     ("ts", UNIT_VARIANCE.format(100), None),
     ("ucb1", UNIT_VARIANCE.format(10), None),
+    ("ucb1", UNIT_VARIANCE.format(100), None),
+    ("ucb1", "bernoulli-equal:arms=100", None),
+    ("kl-ucb:family=gaussian", UNIT_VARIANCE.format(100), None),
     ("moss", UNIT_VARIANCE.format(100), None),
     ("ms+", "bernoulli-equal:arms=10", None),
     ("ms+", "bernoulli-equal:arms=100", None),
@@ -127,12 +131,49 @@ def measure(policy: str, where: str, required: float | None, repeats: int) -> Ce
         return maillard.simulate(policy, where, HORIZON, trials, device=CUDA, keep="summary", progress=False)
 
     took = min(seconds(run) for _ in range(repeats))
-    registers = next(iter(cuda_backend._kernel_of(plan).get_regs_per_thread().values()))
+    registers = next(iter(cuda_backend.kernel_of(plan).get_regs_per_thread().values()))
     return Cell(policy, where, trials, trials * HORIZON / took, floor_speed, required, registers, compiling)
+
+
+# Values of the kernels' constants that `--tune` compares; the first are those in use.
+CONSTANTS: dict[tuple[Any, str], tuple[int, ...]] = {
+    (cuda_backend, "MIN_WAITING_THREADS"): (8, 16, 24, 4),
+    (cuda_backend, "ROUND_PAIRS"): (2, 1, 3),
+    (cuda_backend, "MAX_REGISTERS"): (80, 64, 96, 128),
+    (cuda_backend, "THREADS_PER_PROCESSOR"): (1536, 3072),
+}
+LOCKSTEP_CONSTANTS: dict[tuple[Any, str], tuple[int, ...]] = {
+    (lockstep_kernel, "MAX_REGISTERS"): (80, 64, 96, 128),
+    (lockstep_kernel, "MAX_ARMS_PER_THREAD"): (13, 7, 25),
+    (cuda_backend, "THREADS_PER_PROCESSOR"): (1536, 768, 3072),
+}
+
+
+def tune(policy: str, where: str, limit: float) -> None:
+    """Print the speed of one cell for each value of each constant, the other constants unchanged."""
+    plan, started = plan_of(policy, where), time.perf_counter()
+    constants = LOCKSTEP_CONSTANTS if cuda_backend.tables_of(plan, HORIZON) else CONSTANTS
+    for (module, name), values in constants.items():
+        usual = getattr(module, name)
+        for value in values:
+            if time.perf_counter() - started > limit:
+                return
+            setattr(module, name, value)
+            cuda_backend._KERNELS.clear()
+            cuda_backend.prepare(plan)
+            trials = cuda_backend.batch_size(plan)
+            took = min(
+                seconds(lambda: cuda_backend.run(plan, 0, trials, summarize=True))  # noqa: B023
+                for _ in range(2)
+            )
+            print(f"{policy} {where} {name}={value}: {trials * HORIZON / took:9.3g}/s", flush=True)
+        setattr(module, name, usual)
 
 
 def run_grid(folder: Path | None) -> dict[str, float]:
     """Run the paper's policies on its ten problems, most arms first. Return the duration and the speed."""
+    from benchmarks.agreement import file_of, grid  # needs every package of `maillard[reproduction]`
+
     (problems, policies), started = grid(), time.perf_counter()
     for each in reversed(problems):
         before = time.perf_counter()
@@ -175,7 +216,7 @@ PROFILED = 2_000  # rounds; few, because the profiler runs a kernel a dozen time
 def profile(policy: str, where: str) -> dict[str, float]:
     """Return the profiler's counters for one cell. NVIDIA's profiler ncu must be installed."""
     counters = ["--metrics", ",".join(METRICS), "--csv", "--clock-control", "none"]
-    kernel = ["--kernel-name", "regex:lazy|direct", "--launch-skip", "1", "--launch-count", "1"]
+    kernel = ["--kernel-name", "regex:lazy|direct|lockstep", "--launch-skip", "1", "--launch-count", "1"]
     again = [sys.executable, "-m", "benchmarks.gpu", "--one", policy, where]
     command = ["ncu", *counters, *kernel, *again]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
@@ -243,8 +284,8 @@ def write_page(found: dict[str, Any], page: Path) -> None:
     page.write_text(f"{before}{START}\n\n{table(found)}\n\n{END}{rest.split(END)[1]}", encoding="utf8")
 
 
-def main() -> int:
-    """Measure, print and save the results."""
+def arguments() -> argparse.Namespace:
+    """Return the arguments of the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("benchmarks/gpu.json"))
     parser.add_argument(
@@ -257,6 +298,7 @@ def main() -> int:
     parser.add_argument(
         "--required", action="store_true", help="measure only the cells that have a required speed"
     )
+    parser.add_argument("--others", action="store_true", help="measure only the other cells")
     parser.add_argument(
         "--one", nargs=2, metavar=("POLICY", "PROBLEM"), help="launch one kernel, for the profiler"
     )
@@ -264,7 +306,21 @@ def main() -> int:
         "--page", action="store_true", help="only write docs/how-to/gpu.md from docs/data/gpu.json"
     )
     parser.add_argument("--repeats", type=int, default=2)
-    args = parser.parse_args()
+    parser.add_argument(
+        "--seconds", type=float, default=np.inf, help="begin no measurement after so many seconds"
+    )
+    parser.add_argument(
+        "--tune",
+        nargs=2,
+        metavar=("POLICY", "PROBLEM"),
+        help="only print the speed of one cell for other values of the constants",
+    )
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Measure, print and save the results."""
+    args = arguments()
     if args.page:
         write_page(json.loads(DATA.read_text(encoding="utf8")), PAGE)
         return 0
@@ -272,19 +328,34 @@ def main() -> int:
     if args.one:
         run_one(*args.one)
         return 0
-    chosen = [cell for cell in CELLS if cell[2] is not None or not args.required]
+    if args.tune:
+        tune(args.tune[0], args.tune[1], args.seconds)
+        return 0
+    chosen = [cell for cell in CELLS if not (args.others if cell[2] is not None else args.required)]
     found: dict[str, Any] = {"device": cuda_backend.gpu_name(), "horizon": HORIZON, "cells": []}
-    if args.output.exists():  # keep earlier measurements of the grid and the profiler
-        found = json.loads(args.output.read_text(encoding="utf8")) | {"cells": []}
+    if args.output.exists():  # keep earlier measurements of other cells, the grid and the profiler
+        found = json.loads(args.output.read_text(encoding="utf8"))
+
+    order = [(policy, where) for policy, where, _ in CELLS]
 
     def save(**more: Any) -> None:
         found.update(more)
+        found["cells"].sort(key=lambda cell: order.index((cell["policy"], cell["problem"])))
         args.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf8")
 
     print(f"{found['device']}: rounds per second, T = {HORIZON}")
+    started, failed = time.perf_counter(), 0
     for policy, where, required in chosen:
-        cell = measure(policy, where, required, args.repeats)
-        found["cells"].append(asdict(cell))
+        if time.perf_counter() - started > args.seconds:
+            break
+        try:
+            cell = measure(policy, where, required, args.repeats)
+        except Exception:  # noqa: BLE001  # time on a GPU is scarce: measure the other cells
+            traceback.print_exc()
+            failed += 1
+            continue
+        others = [each for each in found["cells"] if (each["policy"], each["problem"]) != (policy, where)]
+        save(cells=[*others, asdict(cell)])
         verdict = (
             ""
             if required is None
@@ -296,7 +367,6 @@ def main() -> int:
             f"compiled in {cell.compiling:4.1f} s{verdict}",
             flush=True,
         )
-    save()
     if args.grid:
         save(grid=(grid := run_grid(args.save)))
         print(
@@ -310,7 +380,7 @@ def main() -> int:
                 profiles[f"{policy} {where}"] = counters = profile(policy, where)
                 print(f"{policy} on {where}:", json.dumps(counters), flush=True)
                 save(profiles=profiles)
-    return 0
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

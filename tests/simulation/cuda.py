@@ -24,7 +24,7 @@ from maillard.simulation.plans import Plan
 from maillard.tally import Tally
 
 Floats = NDArray[np.float64]
-SINCE, UNTIL = 14, 15  # of a kernel's arguments
+SINCE, UNTIL = 11, 12  # of a kernel's arguments
 
 
 def plan_of(
@@ -84,9 +84,11 @@ class ObservedChoices:
 def observe_choices(plan: Plan, trials: int, monkeypatch: pytest.MonkeyPatch) -> ObservedChoices:
     """Run trials round by round, and compute from each tally the probabilities of the next choice."""
     arms = plan.problem.arms
-    steps = _Stepwise(device._kernel_of(plan), arms)
+    lockstep = device.tables_of(plan, plan.horizon)
+    name = "_lockstep_kernel_of" if lockstep else "_kernel_of"
+    steps = _Stepwise(getattr(device, name)(plan), arms)
     with monkeypatch.context() as patch:
-        patch.setattr(device, "_kernel_of", lambda _plan: steps)
+        patch.setattr(device, name, lambda _plan: steps)
         patch.setattr(device, "ROUND_PAIRS", 0)  # otherwise a launch might run several more rounds
         device.run(plan, 0, trials, summarize=False)
     pulls, sums = (np.array(each)[:, :trials] for each in (steps.pulls, steps.sums))

@@ -21,6 +21,7 @@ class MOSS(KnownHorizon, ScaledWidth, SubGaussianRewards, Indexed):
 
     name: ClassVar[str] = "moss"
     monotone: ClassVar[bool] = True
+    separable: ClassVar[bool] = True
     uses_best: ClassVar[bool] = False
     uses_round: ClassVar[bool] = False
     formula: ClassVar[str] = "mean + √(constant σ² ln₊(T / (K N)) / N)"

@@ -19,6 +19,7 @@ class UCBPlus(KnownHorizon, ScaledWidth, SubGaussianRewards, Indexed):
 
     name: ClassVar[str] = "ucb+"
     monotone: ClassVar[bool] = True
+    separable: ClassVar[bool] = True
     uses_best: ClassVar[bool] = False
     uses_round: ClassVar[bool] = False
     formula: ClassVar[str] = "mean + √(2 σ² ln₊(T / N) / N)"

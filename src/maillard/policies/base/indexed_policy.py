@@ -26,6 +26,9 @@ class Indexed(Policy):
     all fall), and never rises with the best mean. Simulation then evaluates only the indices that can be
     largest.
 
+    Declare `separable = True` if the index is the mean plus a product of two numbers: one depends on n, the
+    other on t. A GPU then reads both from tables, and evaluates the formula only where they cannot decide.
+
     >>> from maillard import Tally
     >>> class Hopeful(Indexed):
     ...     def index(self, n, mean, best, t, k): return mean + 1 / n

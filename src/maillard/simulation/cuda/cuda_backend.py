@@ -20,11 +20,12 @@ from maillard.simulation import policy_formulas as formulas
 from maillard.simulation.backends import CUDA, Stopped, TrialBatch
 from maillard.simulation.compiled_plans import DIRECT, LAZY
 from maillard.simulation.compiling import call
-from maillard.simulation.cuda import reductions, trial_kernel
+from maillard.simulation.cuda import lockstep_kernel, reductions, simulated_warp, trial_kernel, warps
 from maillard.simulation.cuda.cuda_toolkit import cuda, jit, require_device, simulated
 from maillard.simulation.cuda.device_functions import DEVICE_CODE, DeviceFunctions
 from maillard.simulation.cuda.engines import direct_engines, lazy_indexed, lazy_perturbed, lazy_sampled
 from maillard.simulation.cuda.engines.trial_memory import N, S, block_shift, memory_size, record_at
+from maillard.simulation.cuda.index_tables import IndexTables, tabulate
 from maillard.simulation.cuda.kernel_cache import cache_on_disk
 from maillard.simulation.random_streams import policy_key
 from maillard.simulation.summary import BINS, PartialSummary
@@ -100,12 +101,13 @@ def _dispatch_by_number(first: Any, second: Any, third: Any) -> Any:
     return called
 
 
-# Replacements in the CUDA simulator, where one thread stands for a whole warp and waits for no other. The
-# simulator's own function of the lowest bit handles 32 bits only.
+# Replacements in the CUDA simulator. There, one thread of the first kernel is a whole warp.
 _SIMULATOR_FUNCTIONS: dict[Any, Any] = {
-    trial_kernel.count_in_warp: lambda yes: trial_kernel.WARP_SIZE if yes else 0,
-    trial_kernel.sync_warp: lambda: None,
-    lazy_indexed.lowest_bit: lambda bits: (bits & -bits).bit_length() - 1,
+    trial_kernel.count_in_warp: lambda yes: warps.WARP_SIZE if yes else 0,
+    **{
+        getattr(warps, name): getattr(simulated_warp, name)
+        for name in ("sync_warp", "lowest_place", "exchange", "read_thread", "any_thread", "threads_with")
+    },
 }
 
 
@@ -113,14 +115,28 @@ def source(policy: Policy, engine: str, has_constant: bool, has_decaying: bool, 
     """Return the kernel of a policy, not yet compiled. `runs`: see `runs_of`."""
     shape = formulas.engine_shape(policy)
     assert shape is not None
-    stands_for = _SIMULATOR_FUNCTIONS if simulated() else {}
-    places = [compiling.adapt_formula(policy, *formula, 1) for formula in formulas.FORMULAS[shape]]
-    places += places[-1:] * (3 - len(places))
-    twins = DeviceFunctions({**stands_for, call: _dispatch_by_number(*places)})
+    twins = _device_functions(policy)
     mixed = has_constant, has_decaying
     return twins.copy(
         trial_kernel.build(_ENGINES[shape, engine], runs, _flags(policy), shape == "perturbed", *mixed)
     )
+
+
+def lockstep_source(policy: Policy, lanes: int, slots: int, block: int) -> Any:
+    """Return the kernel of a policy with a separable index, not yet compiled. See `lockstep_kernel.build`."""
+    made = _device_functions(policy).copy(lockstep_kernel.build(lanes, slots, block, _flags(policy)))
+    made.__qualname__ = "lockstep"
+    return made
+
+
+def _device_functions(policy: Policy) -> DeviceFunctions:
+    """Return the copies of functions for a kernel that calls the policy's formulas."""
+    shape = formulas.engine_shape(policy)
+    assert shape is not None
+    places = [compiling.adapt_formula(policy, *formula, 1) for formula in formulas.FORMULAS[shape]]
+    places += places[-1:] * (3 - len(places))
+    stands_for = _SIMULATOR_FUNCTIONS if simulated() else {}
+    return DeviceFunctions({**stands_for, call: _dispatch_by_number(*places)})
 
 
 def _flags(policy: Policy) -> tuple[int, ...]:
@@ -141,7 +157,40 @@ def runs_of(plan: Plan, engine: str) -> Any:
     return lazy_sampled.RUNS if engine == LAZY and normal_rewards and sampled and not decaying else None
 
 
+def tables_of(plan: Plan, horizon: int) -> IndexTables | None:
+    """Return the tables with which all trials run in lockstep, or None if they cannot."""
+    policy, arms = plan.policy, plan.problem.arms
+    mixed = formulas.mixed_in(policy, arms)
+    if not isinstance(policy, Indexed) or not policy.separable or mixed.constant.size:
+        return None
+    if plan.engine == DIRECT or not arms <= lockstep_kernel.MAX_ARMS or policy.has_prior:
+        return None
+    return tabulate(policy, arms, horizon)
+
+
 _KERNELS: dict[Any, Any] = {}
+
+
+def _lockstep_kernel_of(plan: Plan) -> Any:
+    shape = lockstep_kernel.shape_of(plan.problem.arms)
+    block = shape[0] if simulated() else lockstep_kernel.THREADS_PER_BLOCK
+    key = type(plan.policy), tuple(compiling.others_of(plan.policy).items()), (*shape, block)
+    if key not in _KERNELS:
+        made = lockstep_source(plan.policy, *shape, block)
+        options = {"max_registers": lockstep_kernel.MAX_REGISTERS}
+        _KERNELS[key] = _compile_later(plan.policy, made, (lockstep_kernel.build,), (shape, block), options)
+    return _KERNELS[key]
+
+
+def _compile_later(policy: Policy, made: Any, parts: tuple[Any, ...], choices: Any, options: Any) -> Any:
+    """Return a kernel that is compiled at its first launch; those of built-in policies are kept on disk."""
+    kernel, shape = jit(made, **options), formulas.engine_shape(policy) or ""
+    methods = tuple(getattr(type(policy), name) for name, _, _ in formulas.FORMULAS[shape])
+    if compiling.is_built_in(methods) and not simulated():
+        made.__qualname__ = f"{type(policy).__qualname__}-{made.__qualname__}"  # the name of the file
+        which = tuple(compiling.others_of(policy).items()), _flags(policy), choices, options
+        cache_on_disk(kernel, f"{compiling.fingerprint_of(*parts, methods, *DEVICE_CODE)} {which}")
+    return kernel
 
 
 def _kernel_of(plan: Plan) -> Any:
@@ -152,16 +201,17 @@ def _kernel_of(plan: Plan) -> Any:
     how = (engine, bool(constant.size), bool(decaying.size), runs)
     key = (type(policy), tuple(compiling.others_of(policy).items()), how)
     if key not in _KERNELS:
-        made = source(policy, *how)
-        _KERNELS[key] = jit(made, max_registers=MAX_REGISTERS)
-        shape = formulas.engine_shape(policy) or ""
-        methods = tuple(getattr(type(policy), name) for name, _, _ in formulas.FORMULAS[shape])
-        if compiling.is_built_in(methods) and not simulated():
-            parts = trial_kernel.build, _ENGINES[shape, engine], runs, methods, *DEVICE_CODE
-            made.__qualname__ = f"{type(policy).__qualname__}-{engine}"  # the name of the file
-            choices = (*key[1:-1], *how[:-1], runs is not None, _flags(policy), MAX_REGISTERS)
-            cache_on_disk(_KERNELS[key], f"{compiling.fingerprint_of(*parts)} {choices}")
+        made, shape = source(policy, *how), formulas.engine_shape(policy) or ""
+        made.__qualname__ = engine
+        parts = trial_kernel.build, _ENGINES[shape, engine], runs
+        choices = *how[:-1], runs is not None
+        _KERNELS[key] = _compile_later(policy, made, parts, choices, {"max_registers": MAX_REGISTERS})
     return _KERNELS[key]
+
+
+def kernel_of(plan: Plan) -> Any:
+    """Return the kernel that runs a plan, compiled at its first launch."""
+    return (_lockstep_kernel_of if tables_of(plan, plan.horizon) else _kernel_of)(plan)
 
 
 @functools.cache
@@ -211,43 +261,46 @@ def run(
 ) -> TrialBatch | PartialSummary:
     """Run the trials `first`, ..., `first + count - 1`, with another horizon than the plan's if given."""
     device, problem, policy = cuda(), plan.problem, formulas.without_floor(plan.policy)
-    block = 1 if simulated() else THREADS_PER_BLOCK
-    threads = -(-count // block) * block
     checkpoints = np.array(plan.checkpoints if horizon is None else [horizon], np.int64)
+    tables = tables_of(plan, int(checkpoints[-1]))
+    lanes = lockstep_kernel.shape_of(problem.arms)[0] if tables else 1
+    block = lanes if simulated() else THREADS_PER_BLOCK
+    rows = -(-count * lanes // block) * block // lanes
     # Threads sweep over indices in step: what they read at once is adjacent in memory.
     order = "F" if formulas.engine_shape(policy) == "indexed" else "C"
-    memory = device.device_array((threads, memory_size(problem.arms)), order=order)
-    regret = device.device_array((checkpoints.size, threads))
-    failures = device.to_device(np.zeros(threads, np.int64))
+    memory = device.device_array((rows, memory_size(problem.arms)), order=order)
+    regret = device.device_array((checkpoints.size, rows))
+    failures = device.to_device(np.zeros(rows, np.int64))
+    code, *means = _problem_arrays(problem)
+    if tables:
+        compiled, saved = _lockstep_kernel_of(plan), lockstep_kernel.SAVED_NUMBERS
+        rest = *map(device.to_device, tables), *lockstep_kernel.center_and_slack(problem)
+        work = 1.0
+    else:
+        compiled, saved = _kernel_of(plan), trial_kernel.SAVED_NUMBERS
+        waiting = MIN_WAITING_THREADS, MIN_REBUILDING_THREADS, ROUND_PAIRS
+        rest = *_mixed_in_arrays(plan), block_shift(problem.arms), *waiting
+        # Evaluations of a round, per arm.
+        work = 1.0 + (8.0 if (plan.engine or _engines(policy)[0]) == DIRECT else 0.1) * problem.arms
     arguments = (
         memory,
-        device.device_array((threads, trial_kernel.SAVED_NUMBERS)),
-        device.device_array((2, threads), np.uint64),
+        device.device_array((rows * lanes, saved)),
+        device.device_array((2, rows * lanes), np.uint64),
         device.to_device(_key(plan)),
         first,
         device.to_device(compiling.parameters_of(policy)),
-        *_problem_arrays(problem),
-        *_mixed_in_arrays(plan),
+        code,
+        *means,
         formulas.forced_rounds(policy, problem.arms),
     )
-    rest = (
-        device.to_device(checkpoints),
-        regret,
-        failures,
-        block_shift(problem.arms),
-        MIN_WAITING_THREADS,
-        MIN_REBUILDING_THREADS,
-        ROUND_PAIRS,
-    )
-    compiled = _kernel_of(plan)
+    rest = (device.to_device(checkpoints), regret, failures, *rest)
     since, last = 1, int(checkpoints[-1])
-    slow = 8.0 if (plan.engine or _engines(policy)[0]) == DIRECT else 0.1  # a round, per arm
-    ahead = _first_launch_rounds(int(threads * (1.0 + slow * problem.arms)), last)
+    ahead = _first_launch_rounds(int(rows * lanes * work), last)
     while since <= last:
         if stop is not None and stop[0]:
             raise Stopped("stopped")
         started, until = time.perf_counter(), min(since + ahead - 1, last)
-        _launch(compiled, threads // block, block, *arguments, since, until, *rest)
+        _launch(compiled, rows * lanes // block, block, *arguments, since, until, *rest)
         device.synchronize()
         took = time.perf_counter() - started
         ahead = int(ahead * min(max(LAUNCH_SECONDS / max(took, 1e-3), 0.25), 4.0)) + 1

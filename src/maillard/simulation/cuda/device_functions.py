@@ -18,7 +18,7 @@ import numpy as np
 
 from maillard.policies.numerics import elementwise
 from maillard.simulation.compiling import adapt_formula, branch_number, is_foreign, where_number
-from maillard.simulation.cuda import device_random_numbers
+from maillard.simulation.cuda import device_random_numbers, lockstep_kernel
 from maillard.simulation.cuda.cuda_toolkit import jit, simulated
 from maillard.simulation.engines import random_numbers, score_sampling
 
@@ -43,6 +43,7 @@ class DeviceFunctions:
             from numba.cuda import libdevice
 
             self._made[device_random_numbers.sincospi] = libdevice.sincospi
+            self._made[lockstep_kernel.larger] = libdevice.fmaxf
         self._stands_for |= stands_for or {}
 
     def of(self, function: Any) -> Any:
@@ -84,6 +85,9 @@ def _copy(function: Any, replace: Callable[[Any], Any]) -> Any:
     return copy
 
 
+_NUMPY_NAMES = ("inf", "nan", "pi", "float32", "float64", "int32", "uint64")
+
+
 @functools.cache
 def _numpy() -> Any:
     """Return the NumPy functions that formulas use, for single numbers; numba-cuda lacks some of them."""
@@ -92,7 +96,7 @@ def _numpy() -> Any:
         name: getattr(math, name)
         for name in ("exp", "expm1", "log", "log1p", "sqrt", "floor", "isnan", "isfinite")
     }
-    found |= {name: getattr(np, name) for name in ("inf", "nan", "pi", "float64", "uint64")}
+    found |= {name: getattr(np, name) for name in _NUMPY_NAMES}
     found["abs"] = math.fabs
     chosen = {"where": where_number, "minimum": _minimum, "maximum": _maximum, "add": _add}
     found |= {name: jit(each, device=True, forceinline=True) for name, each in chosen.items()}

@@ -34,12 +34,11 @@ from maillard.simulation.cuda.engines.trial_memory import (
     record_at,
     save_leader,
 )
+from maillard.simulation.cuda.warps import FULL_WARP, sync_warp
 from maillard.simulation.engines.leader_runs import longest_run, rounds_before, sample_run
 from maillard.simulation.engines.random_numbers import normal, uniform
 
 cuda = cuda_toolkit.cuda()
-FULL_WARP = 0xFFFFFFFF
-WARP_SIZE = 32
 REGISTERS = 8
 SAVED_NUMBERS = REGISTERS + 4  # per thread, between two launches
 RUNNING, NEEDS_CHOICE, NEEDS_UPDATE, NEEDS_REBUILD_ALL, NEEDS_REBUILD, DONE = range(6)  # states of a thread
@@ -48,11 +47,6 @@ RUNNING, NEEDS_CHOICE, NEEDS_UPDATE, NEEDS_REBUILD_ALL, NEEDS_REBUILD, DONE = ra
 def count_in_warp(yes: bool) -> int:
     """Return the number of threads of the warp for which this is true."""
     return cuda.popc(cuda.ballot_sync(FULL_WARP, yes))
-
-
-def sync_warp() -> None:
-    """Wait for all threads of the warp, so that they continue in step."""
-    cuda.syncwarp(FULL_WARP)
 
 
 def sample_reward(kind: int, first: Any, second: Any, arm: int, rng: Any) -> float:
@@ -95,8 +89,8 @@ def build(
     has_runs = runs is not None
 
     def advance(  # type: ignore[no-untyped-def]
-        memory, paused, streams, key, trial, parameters, kind, first, second, gaps, constant, decaying, decay,
-        forced, since, until, checkpoints, regret, failures, shift, enough, many, pairs,
+        memory, paused, streams, key, trial, parameters, kind, first, second, gaps, forced, since, until,
+        checkpoints, regret, failures, constant, decaying, decay, shift, enough, many, pairs,
     ):  # fmt: skip
         thread = cuda.grid(1)
         w, kept = memory[thread], paused[thread]

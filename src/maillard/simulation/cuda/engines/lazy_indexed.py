@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from maillard.simulation.compiling import call
-from maillard.simulation.cuda import cuda_toolkit
 from maillard.simulation.cuda.engines.trial_memory import (
     COUNT,
     INDEX_MASK,
@@ -29,10 +28,10 @@ from maillard.simulation.cuda.engines.trial_memory import (
     save_leader,
     second_lengths_at,
 )
+from maillard.simulation.cuda.warps import lowest_place
 from maillard.simulation.engines.lazy_indexed import rounds_ahead
 from maillard.simulation.engines.random_numbers import uniform
 
-cuda = cuda_toolkit.cuda()
 # Positions in x: the largest bound, its arm, and the leader's index at the last check.
 MAX_BOUND, MAX_BOUND_ARM, LEADER_INDEX = range(3, 6)
 # Positions in the header of w: an arm with an invalid index, the last winner's index, the first arm that
@@ -79,11 +78,6 @@ def keeps_leader(f: Any, x: Any) -> bool:
     return True
 
 
-def lowest_bit(bits: int) -> int:
-    """Return the position of the lowest bit."""
-    return cuda.ffs(bits) - 1
-
-
 def choose_arm(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, rng: Any) -> int:
     """Return an arm with the largest index, breaking ties uniformly; or -2 if an index is invalid.
 
@@ -104,7 +98,7 @@ def choose_arm(f: Any, x: Any, w: Any, arms: int, shift: int, t: int, rng: Any) 
         elif x[MAX_BOUND] > -np.inf:  # first the arm with the largest bound
             start, bits = first, 1
         while bits != 0:
-            arm = start + lowest_bit(bits)
+            arm = start + lowest_place(bits)
             bits &= bits - 1
             at = record_at(arm)
             index = top
