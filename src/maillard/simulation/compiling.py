@@ -41,6 +41,7 @@ from numba.extending import intrinsic, overload, register_jitable
 from maillard.policies.numerics.elementwise import branch, where
 from maillard.simulation.formula_callbacks import C_FORMULA, callback, callback_for_arms
 from maillard.simulation.policy_formulas import ALL_ARMS
+from maillard.simulation.sampler_calls import call_sampler
 
 _F8 = types.float64
 _FORMULA = _F8(types.CPointer(_F8), _F8, _F8, _F8, _F8, _F8)
@@ -178,7 +179,7 @@ def reassociating(function: Any) -> Any:
     return function
 
 
-_REGISTERED: set[Any] = {call, borrowed, branch, where}  # functions with an overload
+_REGISTERED: set[Any] = {call, call_sampler, borrowed, branch, where}  # functions with an overload
 
 
 def _register(function: Any) -> None:

@@ -46,6 +46,8 @@ def build(compute: Any, update: Any, fingerprint: int) -> Any:
                 mix_in(w, arms, decaying, float(observed + 1) ** -decay)
                 arm = sample_arm(w, arms, rng)
             reward = sample_reward(code, sampler, first, second, values, ends, arm, rng)
+            if np.isnan(reward):  # the user's sampler failed
+                return t
             chosen[t - 1], rewards[t - 1], logs[t - 1] = arm, reward, w[LOG, arm]
             if all_logs.size:
                 all_logs[t - 1] = w[LOG, :arms]

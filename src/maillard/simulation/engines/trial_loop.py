@@ -152,6 +152,8 @@ def build(
                     return t
                 pulls[arm] += 1
                 reward = sample_reward(code, sampler, first, second, values, ends, arm, rng)
+                if np.isnan(reward):  # the user's sampler failed
+                    return t
                 if not nonstationary or delay_code == NO_DELAY:
                     observed += 1
                     update(f, w, arms, arm, reward, observed + 1)
