@@ -118,10 +118,12 @@ def formula_plan(plan: Plan, run: Any, mixed: formulas.MixedIn) -> CompiledPlan:
     policy, forced = formula_policy(plan.policy), formulas.forced_rounds(plan.policy, plan.problem.arms)
     parameters = compiling.parameters_of(policy)
     wanted = formulas.FORMULAS[formulas.engine_shape(policy) or ""]
+    if formulas.uses_empirical_mean(policy):
+        wanted = wanted[:2]  # without `estimate`
     pairs = [compiling.address_of(policy, *formula) for formula in wanted]
     addresses = [address for address, _ in pairs]
     if formulas.uses_empirical_mean(policy):
-        addresses[2] = 0
+        addresses.append(0)
     table = np.array([parameters.ctypes.data, *addresses, *formulas.engine_flags(policy)], np.int64)
     return CompiledPlan(run, (table, *mixed, forced), (parameters, *(each for _, each in pairs)))
 

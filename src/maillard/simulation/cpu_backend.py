@@ -12,13 +12,20 @@ from maillard.errors import InvalidValue
 from maillard.problems import ContextualProblem, Problem, codes
 from maillard.problems.delays import Delay
 from maillard.simulation.backends import CPU, Stopped, TrialBatch
+from maillard.simulation.c_samplers import (
+    address_of_sampler,
+    reward_sampler,
+    sample_beta,
+    sample_binomial,
+)
 from maillard.simulation.compiled_plans import CompiledPlan, compile_plan, engines_for, raise_failure
 from maillard.simulation.context_plans import compile_context_plan
 from maillard.simulation.context_trials import run_context_trials
 from maillard.simulation.engines import trial_loop
 from maillard.simulation.random_streams import policy_key, trial_bit_generator
+from maillard.simulation.sampler_calls import generator_words
 from maillard.simulation.summary import PartialSummary, summarize_trials
-from maillard.simulation.user_samplers import NoSampler, check_sampler, sampler_of
+from maillard.simulation.user_samplers import NoSampler, sampler_of
 from maillard.tally import Tally
 
 if TYPE_CHECKING:
@@ -41,8 +48,8 @@ def prepare(plan: Plan) -> None:
     if isinstance(plan.problem, ContextualProblem):
         compile_context_plan(plan, plan.problem)
     else:
-        check_sampler(plan.problem)
-        _compiled(plan)
+        in_python = _compiled(plan).in_python
+        problem_arguments(plan.problem, sampler_of(plan.problem, in_python=in_python))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -84,7 +91,11 @@ def problem_arguments(problem: Problem, sampler: NoSampler) -> tuple[Any, ...]:
         else (codes.NO_DELAY, 0.0)
     )
     churn = np.array(problem.churn, np.float64)
-    return code, sampler.address, first, second, values, ends, problem.true_means.copy(), *delays, churn
+    address = sampler.address or reward_sampler(code)
+    binomial = address_of_sampler(sample_binomial) if delays[0] == codes.GEOMETRIC else 0
+    beta = address_of_sampler(sample_beta) if churn.size else 0
+    means = problem.true_means.copy()
+    return code, address, first, second, values, ends, means, *delays, churn, binomial, beta
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,6 +123,7 @@ def run_trials(
     problem_values = problem_arguments(problem, sampler)
     key, bits = policy_key(plan.policy), [np.random.PCG64(0) for _ in range(trial_loop.TRIALS_PER_CALL)]
     rngs = tuple(np.random.Generator(each) for each in bits)
+    generators = rngs if compiled.in_python else generator_words(bits)
     trials_per_call = 1 if sampler.one_trial_per_call else trial_loop.TRIALS_PER_CALL
     for start in range(0, count, trials_per_call):
         block = slice(start, min(start + trials_per_call, count))
@@ -122,7 +134,7 @@ def run_trials(
         status = compiled.run(
             *compiled.arguments, *problem_values, goal, checkpoints, regret[block], pulls[block],
             observed_pulls, observed_sums, chosen, choices if block.stop == count else 0, stop,
-            block.stop - start, rngs,
+            block.stop - start, generators,
         )  # fmt: skip
         sampler.raise_error()
         if status == trial_loop.STOPPED:

@@ -20,8 +20,8 @@ from numba.core.dispatcher import Dispatcher
 
 from maillard.errors import InvalidValue
 from maillard.problems import Custom, Problem, codes
-from maillard.simulation.compiling import reason_of
 from maillard.simulation.engines.reward_sampling import BAD_ARM, BAD_REWARD, FILLED, HIGH, LOW
+from maillard.simulation.numba_errors import reason_of
 from maillard.simulation.sampler_calls import C_SAMPLER, compile_sampler
 
 if TYPE_CHECKING:
@@ -186,12 +186,6 @@ def compiled_function(sampler: Any) -> Any:
 def is_compiled(problem: Custom) -> bool:
     """Return whether the loop calls the sampler without Python."""
     return isinstance(problem.sampler, Dispatcher) and not problem.is_vectorised
-
-
-def check_sampler(problem: Problem) -> None:
-    """Compile the sampler of a problem, if there is one to compile; raise `InvalidValue` if that fails."""
-    if isinstance(problem, Custom) and is_compiled(problem):
-        compiled_function(problem.sampler)
 
 
 def sampler_of(problem: Problem, *, in_python: bool) -> NoSampler:

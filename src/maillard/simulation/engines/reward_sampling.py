@@ -55,13 +55,11 @@ def refuse(ends: Any, arm: int, reward: float) -> float:
 def sample_other_reward(
     kind: int, sampler: int, first: Any, second: Any, values: Any, ends: Any, arm: int, rng: Any
 ) -> float:
-    """Sample a reward of the less common distributions."""
+    """Sample a reward of the less common distributions; those of some are C functions of their parameter."""
     if kind == UNIFORM:
         return first[arm] + second[arm] * (2.0 * rng.random() - 1.0)
-    if kind == EXPONENTIAL:
-        return first[arm] * rng.standard_exponential()
-    if kind == POISSON:
-        return float(rng.poisson(first[arm]))
+    if kind == EXPONENTIAL or kind == POISSON:  # noqa: PLR1714, SIM109  # numba compiles it faster
+        return call_sampler(sampler, rng, first.ctypes.data + 8 * arm)
     if kind == FINITE:
         u, place = rng.random(), 0
         while u >= ends[arm, place]:
