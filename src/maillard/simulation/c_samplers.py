@@ -29,7 +29,7 @@ def sample_poisson(rng: Any, numbers: Any) -> float:
 
 def sample_exponential(rng: Any, numbers: Any) -> float:
     """Sample an exponential number from its mean."""
-    return numbers[0] * rng.standard_exponential()
+    return float(numbers[0] * rng.standard_exponential())
 
 
 def sample_binomial(rng: Any, numbers: Any) -> float:
@@ -39,7 +39,7 @@ def sample_binomial(rng: Any, numbers: Any) -> float:
 
 def sample_beta(rng: Any, numbers: Any) -> float:
     """Sample a Beta number from its two parameters."""
-    return rng.beta(numbers[0], numbers[1])
+    return float(rng.beta(numbers[0], numbers[1]))
 
 
 _REWARDS = {codes.POISSON: sample_poisson, codes.EXPONENTIAL: sample_exponential}

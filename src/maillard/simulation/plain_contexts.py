@@ -93,7 +93,8 @@ def rounds(
 def reward_of(block: ContextBlock, i: int, arm: int, rng: np.random.Generator) -> float:
     """Sample the reward of an arm in round i of a block."""
     place = int(block.mean[i]) * block.means.shape[1] + arm
-    return sample_reward(*reward_arguments(block.rewards), place, rng)
+    code, sampler, first, second, values, ends = reward_arguments(block.rewards)
+    return sample_reward(code, sampler, first, second, values, ends, place, rng)
 
 
 def record_contexts(
