@@ -21,6 +21,7 @@ from numba import types
 import maillard
 from benchmarks.simulation import verdict
 from maillard.problems import ContextBlock, Linear
+from maillard.simulation.c_samplers import reward_arguments
 from maillard.simulation.compiling import NUMBERS, TABLE, compile_function
 from maillard.simulation.context_plans import compile_context_plan
 from maillard.simulation.engines.ridge_models import multiply_features, quadratic_form, quadratic_forms
@@ -126,7 +127,7 @@ def measure(name: str, model: str, repeats: int, rounds: int = ROUNDS) -> Cell |
         return None
     block, floor = one_block(problem, rounds), floor_of(model)
     rows, row = engine.contexts(block)
-    given = (rows, row, block.mean, block.means, block.means.max(axis=1), *block.rewards)
+    given = (rows, row, block.mean, block.means, block.means.max(axis=1), *reward_arguments(block.rewards))
     floors, taken = [floor(rows)], list[float]()
     for repeat in range(repeats):
         state, progress, lost, regret = engine.new_state(), np.zeros(3, np.int64), np.zeros(1), np.zeros(1)

@@ -16,6 +16,7 @@ from numba import types
 
 from benchmarks.coverage.choice_probabilities import win
 from maillard.policies import Policy, Sampled, WithFloor
+from maillard.simulation.c_samplers import reward_arguments
 from maillard.simulation.compiling import address_of, borrowed, compile_function, parameters_of
 from maillard.simulation.engines.direct_engines import PROBABILITY, begin, compute_sampled, sample_arm, update
 from maillard.simulation.engines.reward_sampling import sample_reward
@@ -33,12 +34,14 @@ _F8, _I8 = types.float64, types.int64
 _NUMBERS, _PLACES, _TABLE = types.Array(_F8, 1, "C"), types.Array(_I8, 1, "C"), types.Array(_F8, 2, "C")
 # The policy's addresses; the problem; uniform weights; out: arms, rewards, probabilities; random numbers.
 _SIGNATURE = _I8(
-    _PLACES, _I8, _NUMBERS, _NUMBERS, _TABLE, _TABLE, _NUMBERS, _PLACES, _NUMBERS, _TABLE, types.npy_rng
+    _PLACES, _I8, _I8, _NUMBERS, _NUMBERS, _TABLE, _TABLE, _NUMBERS, _PLACES, _NUMBERS, _TABLE, types.npy_rng
 )
 
 
 def _build(choice_probabilities: Any, fingerprint: int) -> Any:
-    def run(f, kind, first, second, values, ends, uniform_weights, chosen, rewards, probabilities, rng):  # type: ignore[no-untyped-def]  # noqa: PLR0917  # compiled
+    def run(  # type: ignore[no-untyped-def]  # noqa: PLR0917  # compiled
+        f, kind, sampler, first, second, values, ends, uniform_weights, chosen, rewards, probabilities, rng
+    ):
         arms, table = first.size, begin(first.size)
         w, f, rng = borrowed(table), borrowed(f), borrowed(rng)
         for t in range(chosen.size):
@@ -48,7 +51,7 @@ def _build(choice_probabilities: Any, fingerprint: int) -> Any:
                 w[PROBABILITY, arm] = (1.0 - weight) * w[PROBABILITY, arm] + weight / arms
                 probabilities[t, arm] = w[PROBABILITY, arm]
             arm = sample_arm(w, arms, rng)
-            reward = sample_reward(kind, 0, first, second, values, ends, arm, rng)
+            reward = sample_reward(kind, sampler, first, second, values, ends, arm, rng)
             chosen[t], rewards[t] = arm, reward
             update(f, w, arms, arm, reward, t + 1)
         return fingerprint * 0 * table.size  # so that the table lives until here
@@ -97,11 +100,7 @@ class Logger:
         rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key)))
         self._run(
             self._addresses,
-            rewards.code,
-            rewards.first,
-            rewards.second,
-            rewards.values,
-            rewards.ends,
+            *reward_arguments(rewards),
             self.uniform_weights,
             rows.arm,
             rows.reward,

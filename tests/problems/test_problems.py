@@ -219,7 +219,7 @@ def test_a_user_defined_sampler() -> None:
     wild = Custom(lambda rng, arm: float("nan") if arm else 0.0, means=[0.0, 1.0])
     with pytest.raises(InvalidValue, match="sampler's reward for arm 1"):
         maillard.simulate("ms:sigma2=1", wild, 100, 1)
-    nothing = Custom(lambda rng, arm: None, means=[0.0, 1.0])  # type: ignore[return-value]
+    nothing = Custom(lambda rng, arm: None, means=[0.0, 1.0])
     with pytest.raises(InvalidValue, match=r"reward for arm 0: expected a finite number .*got None"):
         maillard.simulate("ms:sigma2=1", nothing, 100, 1)
     broken = Custom(lambda rng, arm: 1 / 0, means=[0.0, 1.0])

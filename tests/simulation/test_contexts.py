@@ -16,6 +16,7 @@ from maillard.policies.segmented_policy import SegmentedPolicy
 from maillard.problems import Classification, ContextualProblem, Linear, Segmented
 from maillard.simulation import SlowFormula
 from maillard.simulation.backends import Stopped
+from maillard.simulation.c_samplers import reward_arguments
 from maillard.simulation.compiled_plans import DIRECT, PLAIN, engines_for
 from maillard.simulation.context_plans import compile_context_plan
 from maillard.simulation.context_trials import run_context_trials
@@ -63,7 +64,7 @@ def frozen_choices(plan: Plan, problem: Linear, tally: LinearTally, x: np.ndarra
         flat = state[0].reshape(gram.shape)
         status = engine.plan.run(
             *engine.plan.arguments, g, scores, state[0], flat, *state[1:], products, u,
-            *engine.contexts(block), block.mean, means, means.max(axis=1), *block.rewards,
+            *engine.contexts(block), block.mean, means, means.max(axis=1), *reward_arguments(block.rewards),
             np.array([observed, 0, 0]), np.zeros(1), np.array([observed + 1]), np.zeros(1), pulls, rng,
         )  # fmt: skip
         assert status == 0
@@ -123,7 +124,8 @@ def test_updated_inverses_stay_those_of_the_gram_matrix(model, interval, monkeyp
     for block in problem.contexts(rng, 2000):
         assert not engine.plan.run(
             *engine.plan.arguments, *state, *engine.contexts(block), block.mean, block.means,
-            block.means.max(axis=1), *block.rewards, progress, lost, np.array([2000]), regret, pulls, rng,
+            block.means.max(axis=1), *reward_arguments(block.rewards), progress, lost, np.array([2000]),
+            regret, pulls, rng,
         )  # fmt: skip
     _, _, inverse, flat, gram, theta, sums, _, _, _, _ = state
     assert pulls.sum() == 2000

@@ -20,13 +20,13 @@ from maillard import specs
 from maillard.errors import InvalidValue, UnknownName
 from maillard.problems.classification_problem import Classification
 from maillard.problems.contextual_problem import ContextBlock, ContextualProblem
+from maillard.problems.custom_problem import Custom
 from maillard.problems.delays import Batched, Delay, Fixed, Geometric
 from maillard.problems.linear_problem import Linear, end_of_optimism, sphere
 from maillard.problems.problem import Problem, RewardDistribution, count
 from maillard.problems.problem_classes import (
     Bernoulli,
     Bounded,
-    Custom,
     DynamicBernoulli,
     Exponential,
     Gaussian,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -193,44 +192,6 @@ def _rows(given: Any) -> Floats:
     except (TypeError, ValueError):
         rows = np.zeros((0, 0))
     return rows if rows.ndim == 2 else np.zeros((0, 0))
-
-
-@dataclasses.dataclass(frozen=True, repr=False)
-class Custom(Problem):
-    """Rewards from your own function: `sampler(rng, arm)` returns a reward. The regret needs the true means.
-
-    >>> from math import pi
-    >>> problem = Custom(lambda rng, arm: rng.vonmises([0, 1][arm], 2.0), means=[0.0, 1.0], limits=(-pi, pi))
-    >>> problem.arms
-    2
-    """
-
-    sampler: Callable[[np.random.Generator, int], float]
-    means: tuple[float, ...]
-    limits: tuple[float, float] = (-math.inf, math.inf)
-    name: ClassVar[str] = "custom"
-    code: ClassVar[int] = codes.OWN
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not callable(self.sampler):
-            raise InvalidValue("sampler", self.sampler, "a function of (rng, arm)")
-        try:
-            low, high = (float(end) for end in self.limits)
-        except (TypeError, ValueError):
-            low = high = math.nan
-        if not low < high:
-            raise InvalidValue("limits", self.limits, "(low, high), low < high")
-        self._set("limits", (low, high))
-
-    @property
-    def support(self) -> tuple[float, float]:
-        return self.limits
-
-    def spec(self) -> specs.Spec:
-        name, values, options = super().spec()
-        sampler = getattr(self.sampler, "__name__", type(self.sampler).__name__)
-        return specs.Spec(name, values, {**options, "sampler": sampler})
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

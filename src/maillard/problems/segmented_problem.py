@@ -11,8 +11,8 @@ import numpy as np
 from maillard import specs
 from maillard.errors import InvalidValue
 from maillard.problems.contextual_problem import DISJOINT, ContextBlock, ContextualProblem, block_sizes
+from maillard.problems.custom_problem import Custom
 from maillard.problems.problem import Problem, RewardDistribution, numbers
-from maillard.problems.problem_classes import Custom
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

@@ -52,6 +52,8 @@ class CompiledPlan(NamedTuple):
     "The addresses of the parameters and formulas, the probabilities mixed in, and the forced rounds."
     keep_alive: tuple[Any, ...]
     "What must live as long as the addresses are used."
+    in_python: bool = False
+    "Whether the loop runs in Python."
 
 
 def engines_for(plan: Plan) -> list[str]:
@@ -99,7 +101,7 @@ def cumulative_mixed_in(policy: Policy, arms: int) -> formulas.MixedIn:
 def plain_plan(plan: Plan, run: Any) -> CompiledPlan:
     """Return a plan whose loop calls the policy, which mixes in all probabilities itself."""
     nothing, forced = np.zeros(0), formulas.forced_rounds(plan.policy, plan.problem.arms)
-    return CompiledPlan(run, (np.zeros(1, np.int64), nothing, nothing, 0.0, forced), ())
+    return CompiledPlan(run, (np.zeros(1, np.int64), nothing, nothing, 0.0, forced), (), in_python=True)
 
 
 def formula_policy(policy: Policy) -> Policy:
@@ -116,10 +118,12 @@ def formula_plan(plan: Plan, run: Any, mixed: formulas.MixedIn) -> CompiledPlan:
     policy, forced = formula_policy(plan.policy), formulas.forced_rounds(plan.policy, plan.problem.arms)
     parameters = compiling.parameters_of(policy)
     wanted = formulas.FORMULAS[formulas.engine_shape(policy) or ""]
+    if formulas.uses_empirical_mean(policy):
+        wanted = wanted[:2]  # without `estimate`
     pairs = [compiling.address_of(policy, *formula) for formula in wanted]
     addresses = [address for address, _ in pairs]
     if formulas.uses_empirical_mean(policy):
-        addresses[2] = 0
+        addresses.append(0)
     table = np.array([parameters.ctypes.data, *addresses, *formulas.engine_flags(policy)], np.int64)
     return CompiledPlan(run, (table, *mixed, forced), (parameters, *(each for _, each in pairs)))
 

@@ -22,10 +22,8 @@ from __future__ import annotations
 
 import collections
 import ctypes
-import dis
 import functools
 import hashlib
-import re
 import types as python_types
 import warnings
 from collections.abc import Callable, Iterator
@@ -36,11 +34,15 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.core.registry import cpu_target
 from numba.extending import intrinsic, overload, register_jitable
 
 from maillard.policies.numerics.elementwise import branch, where
 from maillard.simulation.formula_callbacks import C_FORMULA, callback, callback_for_arms
+from maillard.simulation.inner_functions import InnerFunction, InnerFunctionCompiler
+from maillard.simulation.numba_errors import may_raise, reason_of
 from maillard.simulation.policy_formulas import ALL_ARMS
+from maillard.simulation.sampler_calls import call_sampler, generator_of
 
 _F8 = types.float64
 _FORMULA = _F8(types.CPointer(_F8), _F8, _F8, _F8, _F8, _F8)
@@ -149,7 +151,7 @@ def compile_function(build: Callable[..., Any], parts: tuple[Any, ...], signatur
     Returns the compiled entry point: numba's dispatcher would check the type of every argument in every call.
     """
     function = build(*parts, fingerprint_of(build, *parts))
-    _name(function, *(part for part in parts if isinstance(part, python_types.FunctionType)))
+    name_uniquely(function, *(part for part in parts if isinstance(part, python_types.FunctionType)))
     for reached in _reached(function, set()):
         if reached is not function:
             _register(reached)
@@ -157,7 +159,7 @@ def compile_function(build: Callable[..., Any], parts: tuple[Any, ...], signatur
     return dispatcher.overloads[signature.args].entry_point
 
 
-def _name(function: Any, *parts: Any) -> None:
+def name_uniquely(function: Any, *parts: Any) -> None:
     """Give a function a unique name: processes that share a cache file overwrite each other's entries."""
     words = [f"{part.__module__.rpartition('.')[2]}.{part.__qualname__}" for part in parts]
     function.__qualname__ = "-".join(words).replace("<", "").replace(">", "")
@@ -178,16 +180,29 @@ def reassociating(function: Any) -> Any:
     return function
 
 
-_REGISTERED: set[Any] = {call, borrowed, branch, where}  # functions with an overload
+ENGINES = "maillard.simulation."
+_REGISTERED: dict[Any, Any] = dict.fromkeys(
+    (call, call_sampler, generator_of, borrowed, branch, where)  # functions with an overload
+)
 
 
 def _register(function: Any) -> None:
-    """Let compiled code call this function."""
-    if function not in _REGISTERED:
-        _REGISTERED.add(function)
-        # Inlining pays for functions that every round calls.
-        options = {"error_model": "numpy", "forceinline": not hasattr(function, "rare")}
-        register_jitable(**options, fastmath=getattr(function, "fastmath", False))(function)
+    """Let compiled code call this function.
+
+    Formulas may hold functions as values, which must be overloads for numba. But numba compiles an overload
+    anew for callers with other options; so the functions of engines are dispatchers.
+    """
+    if function in _REGISTERED:
+        return
+    # Inlining pays for functions that every round calls.
+    options = {"error_model": "numpy", "forceinline": not hasattr(function, "rare")}
+    options |= {"fastmath": getattr(function, "fastmath", False), "no_cfunc_wrapper": True}
+    options |= {"no_cpython_wrapper": True, "pipeline_class": InnerFunctionCompiler}
+    if (function.__module__ or "").startswith(ENGINES):
+        _REGISTERED[function] = numba.njit(**options)(function)
+        cpu_target.typing_context.insert_global(function, InnerFunction(_REGISTERED[function]))
+    else:
+        _REGISTERED[function] = register_jitable(**options)(function)
 
 
 def is_foreign(function: Any) -> bool:
@@ -353,7 +368,7 @@ def _compile_formula(policy: Any, name: str, arity: int, part: int) -> Any:
         if len(numbers_of(policy)) > _MAX_NUMBERS or len(others) > _MAX_OTHERS:
             raise TypeError(f"more than {_MAX_NUMBERS} numbers or {_MAX_OTHERS} flags")  # noqa: TRY301
         reached = list(_reached(formula, set()))
-        if any(_may_raise(each) for each in reached):
+        if any(may_raise(each) for each in reached):
             raise TypeError("it may raise an exception, which compiled formulas cannot")  # noqa: TRY301
         for each in _reached((formula, *others), set()):
             _register(each)
@@ -362,31 +377,10 @@ def _compile_formula(policy: Any, name: str, arity: int, part: int) -> Any:
             adapted, signature = adapt_formula_for_arms(policy, name, arity, fingerprint), _ARRAY_FORMULA
         else:
             adapted, signature = adapt_formula(policy, name, arity, part, fingerprint), _FORMULA
-        _name(adapted, formula)
+        name_uniquely(adapted, formula)
         return numba.cfunc(signature, cache=is_built_in(formula), error_model="numpy")(adapted)
     # Numba raises many types: a formula of a user may contain anything.
     except Exception as error:  # noqa: BLE001
         message = f"{formula.__qualname__} runs as Python, a hundred times slower: {reason_of(error)}"
         warnings.warn(message, SlowFormula, stacklevel=2)
         return None
-
-
-# Beginnings of the lines in a numba error that say what cannot be compiled.
-_REASON = re.compile(
-    r"^\s*((?:Untyped|Unknown|Unsupported|Use of|The use of|Cannot|Invalid use|.*not supported).*)$",
-    re.MULTILINE,
-)
-
-
-def reason_of(error: Exception) -> str:
-    """Return the line of a numba error that says what cannot be compiled, or its last line."""
-    message = str(error).strip()
-    if found := _REASON.search(message):
-        return found[1]
-    return message.splitlines()[-1] if message else type(error).__name__
-
-
-def _may_raise(function: Any) -> bool:
-    return any(
-        step.opname in ("RAISE_VARARGS", "LOAD_ASSERTION_ERROR") for step in dis.get_instructions(function)
-    )

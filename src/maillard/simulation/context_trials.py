@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from maillard.simulation.backends import Stopped, TrialBatch
+from maillard.simulation.c_samplers import reward_arguments
 from maillard.simulation.context_plans import compile_context_plan, raise_context_failure
 from maillard.simulation.plain_contexts import plain_trial
 from maillard.simulation.random_streams import policy_key, trial_bit_generator
@@ -51,7 +52,8 @@ def _compiled_trial(
             raise Stopped("stopped")
         status = compiled.run(
             *compiled.arguments, *state, *engine.contexts(block), block.mean, block.means,
-            block.means.max(axis=1), *block.rewards, progress, lost, checkpoints, regret, pulls, rng,
+            block.means.max(axis=1), *reward_arguments(block.rewards), progress, lost,
+            checkpoints, regret, pulls, rng,
         )  # fmt: skip
         if status:
             raise_context_failure(plan, engine, status, progress)

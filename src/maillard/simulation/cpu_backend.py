@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from maillard.errors import InvalidValue
-from maillard.problems import ContextualProblem, Custom, Problem, codes
+from maillard.problems import ContextualProblem, Problem, codes
 from maillard.problems.delays import Delay
 from maillard.simulation.backends import CPU, Stopped, TrialBatch
+from maillard.simulation.c_samplers import (
+    address_of_sampler,
+    reward_sampler,
+    sample_beta,
+    sample_binomial,
+)
 from maillard.simulation.compiled_plans import CompiledPlan, compile_plan, engines_for, raise_failure
 from maillard.simulation.context_plans import compile_context_plan
 from maillard.simulation.context_trials import run_context_trials
 from maillard.simulation.engines import trial_loop
-from maillard.simulation.formula_callbacks import C_FORMULA
 from maillard.simulation.random_streams import policy_key, trial_bit_generator
+from maillard.simulation.sampler_calls import generator_words
 from maillard.simulation.summary import PartialSummary, summarize_trials
+from maillard.simulation.user_samplers import NoSampler, sampler_of
 from maillard.tally import Tally
 
 if TYPE_CHECKING:
@@ -43,7 +48,8 @@ def prepare(plan: Plan) -> None:
     if isinstance(plan.problem, ContextualProblem):
         compile_context_plan(plan, plan.problem)
     else:
-        _compiled(plan)
+        in_python = _compiled(plan).in_python
+        problem_arguments(plan.problem, sampler_of(plan.problem, in_python=in_python))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -73,42 +79,11 @@ def device_name() -> str:
     return CPU
 
 
-class UserSampler:
-    """The sampler of a `Custom` problem as a C callback; `rng` is the generator of the current trial."""
-
-    def __init__(self, problem: Problem) -> None:
-        self.rng: Any = None
-        self.error: BaseException | None = None
-        if not isinstance(problem, Custom):
-            self.address = 0
-            return
-        low, high = problem.limits
-
-        def sample(_: int, arm: float, *_rest: float) -> float:
-            try:
-                given = problem.sampler(self.rng, int(arm))
-                try:
-                    reward = float(given)
-                except (TypeError, ValueError):
-                    reward = math.nan
-                if not low <= reward <= high or not math.isfinite(reward):
-                    allowed = f"a finite number from {low:g} to {high:g}"
-                    raise InvalidValue(  # noqa: TRY301  # handled like an error of the sampler itself
-                        f"sampler's reward for arm {int(arm)}", given, allowed
-                    )
-            # Compiled code cannot pass it on: raised afterwards.
-            except BaseException as error:  # noqa: BLE001
-                self.error = self.error or error
-                return math.nan
-            return reward
-
-        self._callback = C_FORMULA(sample)
-        self.address = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
-
-
-def problem_arguments(problem: Problem, sampler: UserSampler) -> tuple[Any, ...]:
+def problem_arguments(problem: Problem, sampler: NoSampler) -> tuple[Any, ...]:
     """Return the problem's arguments of a loop: reward distribution, true means, delay, churn."""
-    code, *arrays = problem.reward_distribution()
+    code, first, second, values, ends = problem.reward_distribution()
+    if sampler.code is not None:
+        code, values, ends = sampler.code, sampler.values, sampler.ends
     delay = problem.delay
     delays = (
         (delay.code, float(delay.rounds))
@@ -116,7 +91,11 @@ def problem_arguments(problem: Problem, sampler: UserSampler) -> tuple[Any, ...]
         else (codes.NO_DELAY, 0.0)
     )
     churn = np.array(problem.churn, np.float64)
-    return code, sampler.address, *arrays, problem.true_means.copy(), *delays, churn
+    address = sampler.address or reward_sampler(code)
+    binomial = address_of_sampler(sample_binomial) if delays[0] == codes.GEOMETRIC else 0
+    beta = address_of_sampler(sample_beta) if churn.size else 0
+    means = problem.true_means.copy()
+    return code, address, first, second, values, ends, means, *delays, churn, binomial, beta
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,24 +119,24 @@ def run_trials(
     observed_pulls, observed_sums, chosen = np.zeros(arms), np.zeros(arms), np.zeros(arms, np.int64)
     goal = np.zeros(0) if problem.threshold is None else np.array([problem.threshold, problem.epsilon])
     stop = np.zeros(1, np.int64) if stop is None else stop
-    sampler = UserSampler(problem)
+    sampler = sampler_of(problem, in_python=compiled.in_python)
     problem_values = problem_arguments(problem, sampler)
     key, bits = policy_key(plan.policy), [np.random.PCG64(0) for _ in range(trial_loop.TRIALS_PER_CALL)]
     rngs = tuple(np.random.Generator(each) for each in bits)
-    sampler.rng = rngs[0]
-    trials_per_call = 1 if sampler.address else trial_loop.TRIALS_PER_CALL  # the sampler has one generator
+    generators = rngs if compiled.in_python else generator_words(bits)
+    trials_per_call = 1 if sampler.one_trial_per_call else trial_loop.TRIALS_PER_CALL
     for start in range(0, count, trials_per_call):
         block = slice(start, min(start + trials_per_call, count))
         for place, trial in enumerate(range(block.start, block.stop)):
             # Setting the state is faster than new generators, which compiled code would have to unbox.
             bits[place].state = trial_bit_generator(plan.seed, key, first + trial).state
+        sampler.start_trial(rngs[0])
         status = compiled.run(
             *compiled.arguments, *problem_values, goal, checkpoints, regret[block], pulls[block],
             observed_pulls, observed_sums, chosen, choices if block.stop == count else 0, stop,
-            block.stop - start, rngs,
+            block.stop - start, generators,
         )  # fmt: skip
-        if sampler.error:
-            raise sampler.error
+        sampler.raise_error()
         if status == trial_loop.STOPPED:
             raise Stopped("stopped")
         if status:

@@ -14,6 +14,7 @@ from maillard.policies.base.policy import sample_arms
 from maillard.policies.segmented_policy import SegmentedPolicy
 from maillard.segment_tally import SegmentTally
 from maillard.simulation.backends import Stopped
+from maillard.simulation.c_samplers import reward_arguments
 from maillard.simulation.engines.reward_sampling import sample_reward
 from maillard.simulation.policy_formulas import forced_rounds, without_floor
 from maillard.tally import Tally
@@ -91,9 +92,9 @@ def rounds(
 
 def reward_of(block: ContextBlock, i: int, arm: int, rng: np.random.Generator) -> float:
     """Sample the reward of an arm in round i of a block."""
-    code, first, second, values, ends = block.rewards
     place = int(block.mean[i]) * block.means.shape[1] + arm
-    return sample_reward(code, 0, first, second, values, ends, place, rng)
+    code, sampler, first, second, values, ends = reward_arguments(block.rewards)
+    return sample_reward(code, sampler, first, second, values, ends, place, rng)
 
 
 def record_contexts(

@@ -20,13 +20,14 @@ from maillard.problems import problem as problem_of
 from maillard.short_reprs import dataclass_repr
 from maillard.simulation import compiled_plans
 from maillard.simulation.compiling import compile_function
-from maillard.simulation.cpu_backend import UserSampler, problem_arguments
+from maillard.simulation.cpu_backend import problem_arguments
 from maillard.simulation.engines import direct_engines, recording_loop
 from maillard.simulation.plain_contexts import record_contexts
 from maillard.simulation.plans import Plan, check_count, check_folder, make_plan, workers_for
 from maillard.simulation.policy_formulas import engine_shape, forced_rounds, mixed_in
 from maillard.simulation.random_streams import trial_generator
 from maillard.simulation.result_files import list_column, pyarrow
+from maillard.simulation.user_samplers import sampler_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -165,14 +166,14 @@ def record(plan: Plan, run: int, *, every_arm: bool) -> Log:
         return Log(chosen, rewards, log_chosen, log, forced, provenance, contexts, segments)
     compiled = prepare_recorder(plan)
     n, s = np.zeros(problem.arms), np.zeros(problem.arms)
-    sampler = UserSampler(problem)
-    sampler.rng = trial_generator(plan.seed, plan.policy, run)
+    sampler = sampler_of(problem, in_python=compiled.in_python)
+    rng = trial_generator(plan.seed, plan.policy, run)
+    sampler.start_trial(rng)
     status = compiled.run(
         *compiled.arguments, *problem_arguments(problem, sampler), chosen, rewards, log_chosen, log_all, n, s,
-        sampler.rng,
+        rng,
     )  # fmt: skip
-    if sampler.error:
-        raise sampler.error
+    sampler.raise_error()
     if status:
         compiled_plans.raise_failure(plan, compiled, status, int(chosen[0]), n, s)
     return Log(chosen, rewards, log_chosen, log_all if every_arm else None, forced, provenance)

@@ -15,7 +15,7 @@ from maillard.errors import InvalidValue
 from maillard.policies import Indexed, Perturbed, Policy
 from maillard.policies.numerics import score_distributions
 from maillard.problems import Problem, codes
-from maillard.simulation import compiling
+from maillard.simulation import compiling, numba_errors
 from maillard.simulation import policy_formulas as formulas
 from maillard.simulation.backends import CUDA, Stopped, TrialBatch
 from maillard.simulation.compiled_plans import DIRECT, LAZY
@@ -253,7 +253,7 @@ def prepare(plan: Plan) -> None:
     except (NumbaError, AttributeError, NotImplementedError, TypeError) as error:
         allowed = "formulas that numba-cuda compiles; others run with device='cpu'"
         where = f"{plan.policy.name} on device 'cuda'"
-        raise InvalidValue(where, compiling.reason_of(error), allowed) from error
+        raise InvalidValue(where, numba_errors.reason_of(error), allowed) from error
 
 
 def run(

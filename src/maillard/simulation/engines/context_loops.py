@@ -46,6 +46,7 @@ _BLOCK = (
     TABLE,  # means
     NUMBERS,  # the best mean of each row
     _I8,  # code of the reward distribution
+    _I8,  # the address of its sampler, or 0
     NUMBERS,  # its first parameter
     NUMBERS,  # second
     TABLE,  # values of a finite support
@@ -99,7 +100,7 @@ def build_linear(choose: Any, fingerprint: int) -> Any:
 
     def run(  # type: ignore[no-untyped-def]
         f, constant, decaying, decay, forced, g, w, inverse, flat_inverse, gram, theta, sums, left, growth,
-        products, u, rows, row, mean, means, best, code, first, second, values, ends, progress, lost,
+        products, u, rows, row, mean, means, best, code, sampler, first, second, values, ends, progress, lost,
         checkpoints, regret, pulls, rng,
     ):  # fmt: skip
         arms, t, place, total = means.shape[1], progress[ROUND], progress[PLACE], lost[0] + fingerprint * 0
@@ -122,7 +123,7 @@ def build_linear(choose: Any, fingerprint: int) -> Any:
                 if arm < 0:
                     progress[ROUND], progress[ARM] = t, -1 - arm
                     return FAILED
-            reward = sample_reward(code, 0, first, second, values, ends, mean[i] * arms + arm, rng)
+            reward = sample_reward(code, sampler, first, second, values, ends, mean[i] * arms + arm, rng)
             pulls[arm] += 1
             total += best[mean[i]] - means[mean[i], arm]
             model, own = (0, arm) if shared else (arm, 0)
@@ -158,8 +159,8 @@ def build_segments(choose: Any, update: Any, fingerprint: int) -> Any:
     """Return the loop of policies that have a tally for each segment, around the functions of an engine."""
 
     def run(  # type: ignore[no-untyped-def]
-        f, constant, decaying, decay, forced, tables, counts, segment, mean, means, best, code, first, second,
-        values, ends, progress, lost, checkpoints, regret, pulls, rng,
+        f, constant, decaying, decay, forced, tables, counts, segment, mean, means, best, code, sampler,
+        first, second, values, ends, progress, lost, checkpoints, regret, pulls, rng,
     ):  # fmt: skip
         arms, t, place, total = means.shape[1], progress[ROUND], progress[PLACE], lost[0] + fingerprint * 0
         f, tables, rng, constant = borrowed(f), borrowed(tables), borrowed(rng), borrowed(constant)
@@ -177,7 +178,7 @@ def build_segments(choose: Any, update: Any, fingerprint: int) -> Any:
                 if arm < 0:
                     progress[ROUND], progress[ARM] = t, -1 - arm
                     return FAILED
-            reward = sample_reward(code, 0, first, second, values, ends, mean[i] * arms + arm, rng)
+            reward = sample_reward(code, sampler, first, second, values, ends, mean[i] * arms + arm, rng)
             pulls[arm] += 1
             total += best[mean[i]] - means[mean[i], arm]
             counts[which] += 1

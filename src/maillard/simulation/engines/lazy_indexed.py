@@ -38,7 +38,9 @@ def begin(arms: int) -> Any:
     w = np.zeros((16, 2 * leaves_for(arms)))
     w[BOUND] = w[EXPIRY] = w[MEAN_FLOOR] = w[MEAN_TREE] = -np.inf
     w[ROUND_SLOPE] = w[MEAN_SLOPE] = np.nan
-    w[GROUP_SIZE], w[NEXT_IN_GROUP], w[LAST_IN_GROUP] = 1.0, -1.0, np.arange(w.shape[1])
+    w[GROUP_SIZE], w[NEXT_IN_GROUP] = 1.0, -1.0
+    for leaf in range(w.shape[1]):
+        w[LAST_IN_GROUP, leaf] = leaf
     w[STATE, INVALID] = w[STATE, LEADER] = -1.0
     return w
 

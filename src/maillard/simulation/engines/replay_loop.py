@@ -12,7 +12,7 @@ from typing import Any
 from numba import types
 
 from maillard.simulation.compiling import NUMBERS, PLACES, borrowed
-from maillard.simulation.engines.trial_loop import POLICY, N, S, choose_arm
+from maillard.simulation.engines.trial_loop import POLICY, choose_arm, copy_tally
 
 SIGNATURE = types.int64(
     *POLICY,
@@ -67,9 +67,10 @@ def build(begin: Any, choose: Any, update: Any, fingerprint: int) -> Any:
                 sums[place], arm_value_sums[place] = total, value_sum
                 place += 1
             t += 1
-        sums[place:], arm_value_sums[place:] = total, value_sum  # collected when the rows ran out
+        for later in range(place, sums.size):  # collected when the rows ran out
+            sums[later], arm_value_sums[later] = total, value_sum
         ended[0] = t - 1
-        observed_pulls[:], observed_sums[:] = table[N, :arms], table[S, :arms]
+        copy_tally(table, arms, observed_pulls, observed_sums)
         return bad
 
     return run

@@ -22,6 +22,7 @@ from maillard.simulation.compiling import NUMBERS, PLACES, TABLE, borrowed, rare
 from maillard.simulation.engines import direct_engines
 from maillard.simulation.engines.leader_runs import longest_run, rounds_before, sample_run
 from maillard.simulation.engines.reward_sampling import sample_reward
+from maillard.simulation.sampler_calls import call_sampler, generator_of
 
 N, S = 0, 1  # rows of every engine's table
 STOPPED = -1
@@ -39,7 +40,7 @@ POLICY = (
 )
 PROBLEM = (
     _I8,  # code of the reward distribution
-    _I8,  # sampler: the address of a user's own
+    _I8,  # sampler: the address of a user's own, or of a rare distribution
     NUMBERS,  # first parameter of each arm
     NUMBERS,  # second
     TABLE,  # values of a finite support
@@ -48,6 +49,8 @@ PROBLEM = (
     _I8,  # code of the delay
     _F8,  # delay
     NUMBERS,  # churn: rate and Beta parameters of new means; or empty
+    _I8,  # the address of a sampler of binomial numbers, for geometric delays
+    _I8,  # the address of a sampler of Beta numbers, for churn
 )
 SIGNATURE = _I8(
     *POLICY,
@@ -62,7 +65,7 @@ SIGNATURE = _I8(
     _I8,  # number of choices from the final state
     PLACES,  # stop: 1 asks the loop to end
     _I8,  # number of trials
-    types.UniTuple(types.npy_rng, TRIALS_PER_CALL),  # their random numbers
+    types.Array(_I8, 2, "C"),  # their random numbers: see `generator_words`
 )
 
 
@@ -93,25 +96,25 @@ def build(
 
     def run(  # type: ignore[no-untyped-def]
         f, constant, decaying, decay, forced, code, sampler, first, second, values, ends, true_means,
-        delay_code, delay, churn, goal, checkpoints, all_regret, all_pulls, observed_pulls, observed_sums,
-        choices, choice_count, stop, trials, rngs,
+        delay_code, delay, churn, binomial, beta, goal, checkpoints, all_regret, all_pulls, observed_pulls,
+        observed_sums, choices, choice_count, stop, trials, rngs,
     ):  # fmt: skip
         arms, horizon = first.size, checkpoints[-1]
         f, constant, first, second = borrowed(f), borrowed(constant), borrowed(first), borrowed(second)
         values, ends, decaying = borrowed(values), borrowed(ends), borrowed(decaying)
         for trial in range(trials):
             table = begin(arms)
-            w, rng = borrowed(table), borrowed(rngs[trial])
+            w, rng = borrowed(table), generator_of(rngs, trial)
             regret, pulls = borrowed(all_regret[trial]), borrowed(all_pulls[trial])
             observed, lost, place, next_check = fingerprint * 0, 0.0, 0, 1
-            queue = make_queue(delay_code, min(delay, float(horizon)))
-            since = np.zeros(arms, np.int64)
             mixed = constant[-1] if constant.size else 0.0
             may_run = has_runs and code == GAUSSIAN and decaying.size == 0 and goal.size == 0
             # Whether the next round is uncertain, and with which probability if nothing is mixed in.
             uncertain, rivals = False, 0.0
             if nonstationary:
-                sample_new_means(first, true_means, churn, rng)
+                queue = make_queue(delay_code, min(delay, float(horizon)))
+                since = np.zeros(arms, np.int64)
+                sample_new_means(first, true_means, churn, beta, rng)
             t = 0
             while t < horizon:
                 t += 1
@@ -148,19 +151,22 @@ def build(
                     arm = choose_arm(choose, f, w, arms, constant, decaying, decay, observed + 1, rng)
                 if arm < 0:
                     choices[0] = -1 - arm
-                    observed_pulls[:], observed_sums[:] = table[N, :arms], table[S, :arms]
+                    copy_tally(table, arms, observed_pulls, observed_sums)
                     return t
                 pulls[arm] += 1
                 reward = sample_reward(code, sampler, first, second, values, ends, arm, rng)
+                if np.isnan(reward):  # the user's sampler failed
+                    return t
                 if not nonstationary or delay_code == NO_DELAY:
                     observed += 1
                     update(f, w, arms, arm, reward, observed + 1)
                 elif nonstationary:
                     observed = queue_reward(
-                        update, f, w, arms, queue, since, arm, reward, t, observed, delay_code, delay, rng
-                    )
+                        update, f, w, arms, queue, since, arm, reward, t, observed, delay_code, delay,
+                        binomial, rng,
+                    )  # fmt: skip
                 if nonstationary:
-                    lost += replace_arm(w, first, true_means, since, churn, arm, t, rng)
+                    lost += replace_arm(w, first, true_means, since, churn, beta, arm, t, rng)
                 if t == next_check:
                     if stop[0]:
                         return STOPPED
@@ -172,13 +178,20 @@ def build(
                         place += 1
                     if place < checkpoints.size:
                         next_check = min(checkpoints[place], t + 1 + STOP_CHECK_INTERVAL // arms)
-            observed_pulls[:], observed_sums[:] = table[N, :arms], table[S, :arms]
+            copy_tally(table, arms, observed_pulls, observed_sums)
             for _ in range(choice_count if trial == trials - 1 else 0):
                 choices[choose_arm(choose, f, w, arms, constant, decaying, decay, observed + 1, rng)] += 1
             w[N, 0] = table[N, 0]  # keeps the table, which w borrows, alive until here
         return 0
 
     return run
+
+
+@rare
+def copy_tally(table: Any, arms: int, observed_pulls: Any, observed_sums: Any) -> None:
+    """Copy the pulls and sums of a table; numba compiles an assignment of slices for seconds."""
+    for arm in range(arms):
+        observed_pulls[arm], observed_sums[arm] = table[N, arm], table[S, arm]
 
 
 @rare
@@ -228,32 +241,34 @@ def arm_at(cumulative: Any, position: float) -> int:
 def make_queue(delay_code: int, delay: float) -> Any:
     """Return the queue of delayed rewards, one per column: arm, reward, round.
 
-    The first column has the position of the oldest reward and the number of waiting ones.
+    The first column has the position of the oldest reward and the number of waiting ones. The last row is for
+    the numbers of a binomial distribution.
     """
     size = int(delay) + 1
     if delay_code == GEOMETRIC:
         # How many wait is a sum of independent bits, of mean and variance at most `delay`.
         size = int(delay + 40.0 * np.sqrt(delay)) + 1000
-    return np.zeros((3, 1 + size))
+    return np.zeros((4, 1 + size))
 
 
 @rare
 def queue_reward(
     update: Any, f: Any, w: Any, arms: int, queue: Any, since: Any, arm: int, reward: float, t: int,
-    observed: int, delay_code: int, delay: float, rng: Any,
+    observed: int, delay_code: int, delay: float, binomial: int, rng: Any,
 ) -> int:  # fmt: skip
     """Queue a reward, apply those that are due, and return how many rewards were observed so far."""
     size, head, waiting = queue.shape[1] - 1, int(queue[0, 0]), int(queue[1, 0])
     last = 1 + (head + waiting) % size
     queue[0, last], queue[1, last], queue[2, last] = arm, reward, t
     waiting += 1
-    for _ in range(count_due(delay_code, delay, waiting, t, rng)):
+    for _ in range(count_due(delay_code, delay, waiting, t, queue, binomial, rng)):
         first = 1 + head
         taken = first
         if delay_code == GEOMETRIC:  # memoryless: any of them may be next, and the first takes its place
             taken = 1 + (head + int(rng.random() * waiting)) % size
         which, value, when = int(queue[0, taken]), queue[1, taken], queue[2, taken]
-        queue[:, taken] = queue[:, first]
+        for row in range(3):
+            queue[row, taken] = queue[row, first]
         head = (head + 1) % size
         waiting -= 1
         if when > since[which]:  # else the arm has been replaced meanwhile
@@ -264,22 +279,34 @@ def queue_reward(
 
 
 @rare
-def count_due(delay_code: int, delay: float, waiting: int, t: int, rng: Any) -> int:
+def count_due(
+    delay_code: int, delay: float, waiting: int, t: int, queue: Any, binomial: int, rng: Any
+) -> int:
     """Return how many waiting rewards are observed at the end of round t."""
     if delay_code == FIXED:
         return 1 if waiting > delay else 0
     if delay_code == BATCHED:
         return waiting if t % int(delay) == 0 else 0
-    return rng.binomial(waiting, 1.0 / (1.0 + delay))
+    queue[3, 0], queue[3, 1] = waiting, 1.0 / (1.0 + delay)
+    return int(call_sampler(binomial, rng, queue[3].ctypes.data))
 
 
 @rare
 def regret_from_pulls(pulls: Any, true_means: Any) -> float:
     """Return the regret of the pulls so far against the best arm."""
-    best, lost = true_means.max(), 0.0
+    best, lost = largest(true_means), 0.0
     for arm in range(true_means.size):
         lost += pulls[arm] * (best - true_means[arm])
     return lost
+
+
+@rare
+def largest(numbers: Any) -> float:
+    """Return the largest number; numba compiles `numbers.max()` ten times longer."""
+    most = numbers[0]
+    for place in range(1, numbers.size):
+        most = max(most, numbers[place])
+    return most
 
 
 @rare
@@ -296,22 +323,22 @@ def threshold_loss(w: Any, true_means: Any, goal: Any) -> float:
 
 
 @rare
-def sample_new_means(first: Any, true_means: Any, churn: Any, rng: Any) -> None:
+def sample_new_means(first: Any, true_means: Any, churn: Any, beta: int, rng: Any) -> None:
     """Sample new means for all arms, if arms are replaced during a trial."""
     for arm in range(true_means.size if churn.size else 0):
-        true_means[arm] = first[arm] = rng.beta(churn[1], churn[2])
+        true_means[arm] = first[arm] = call_sampler(beta, rng, churn[1:].ctypes.data)
 
 
 @rare
 def replace_arm(
-    w: Any, first: Any, true_means: Any, since: Any, churn: Any, arm: int, t: int, rng: Any
+    w: Any, first: Any, true_means: Any, since: Any, churn: Any, beta: int, arm: int, t: int, rng: Any
 ) -> float:
     """Return this round's regret against the current best arm; with a small probability, replace an arm."""
     if not churn.size:
         return 0.0
-    lost = true_means.max() - true_means[arm]
+    lost = largest(true_means) - true_means[arm]
     if rng.random() < churn[0]:
         gone = int(rng.random() * true_means.size)
-        true_means[gone] = first[gone] = rng.beta(churn[1], churn[2])
+        true_means[gone] = first[gone] = call_sampler(beta, rng, churn[1:].ctypes.data)
         w[N, gone], w[S, gone], since[gone] = 0.0, 0.0, t
     return lost
