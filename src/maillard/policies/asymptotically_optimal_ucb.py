@@ -19,6 +19,7 @@ class AsymptoticallyOptimalUCB(ScaledWidth, SubGaussianRewards, Indexed):
 
     name: ClassVar[str] = "aoucb"
     monotone: ClassVar[bool] = True
+    index_form: ClassVar[str | None] = "root"
     uses_best: ClassVar[bool] = False
     formula: ClassVar[str] = "mean + √(2 σ² ln(1 + t ln² t) / N)"
     latex: ClassVar[str] = (

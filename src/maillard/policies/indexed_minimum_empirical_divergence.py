@@ -21,6 +21,7 @@ class IndexedMinimumEmpiricalDivergence(FamilyRewards, Indexed):
 
     name: ClassVar[str] = "imed"
     monotone: ClassVar[bool] = True
+    index_form: ClassVar[str | None] = "quadratic"
     uses_round: ClassVar[bool] = False
     formula: ClassVar[str] = "argmin N KL(mean, best mean) + ln N"
     latex: ClassVar[str] = r"\argmin_a \; N_a \, \mathrm{KL}(\hat\mu_a, \hat\mu_{\max}) + \ln \, N_a"

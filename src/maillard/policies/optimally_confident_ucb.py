@@ -21,6 +21,7 @@ class OptimallyConfidentUCB(KnownHorizon, ScaledWidth, SubGaussianRewards, Index
 
     name: ClassVar[str] = "ocucb"
     monotone: ClassVar[bool] = True
+    index_form: ClassVar[str | None] = "root"
     uses_best: ClassVar[bool] = False
     formula: ClassVar[str] = "mean + √(α σ² ln₊(ψ T / t) / N)"
     latex: ClassVar[str] = (

@@ -23,6 +23,7 @@ from maillard.simulation.engines import (
     lazy_indexed,
     lazy_perturbed,
     lazy_sampled,
+    shortlist,
     trial_loop,
 )
 from maillard.simulation.linear_shapes import compiled_shape
@@ -32,9 +33,10 @@ if TYPE_CHECKING:
     from maillard.policies import Policy
     from maillard.simulation.plans import Plan
 
-LAZY, DIRECT, PLAIN = "lazy", "direct", "plain"
+SHORTLIST, LAZY, DIRECT, PLAIN = "shortlist", "lazy", "direct", "plain"
 # The functions `begin`, `choose` and `update` of each engine, by shape.
 _ENGINES: dict[str, dict[str, tuple[Any, Any, Any]]] = {
+    SHORTLIST: {"indexed": shortlist.ENGINE},
     LAZY: {
         "sampled": lazy_sampled.ENGINE,
         "indexed": lazy_indexed.ENGINE,
@@ -66,7 +68,8 @@ def engines_for(plan: Plan) -> list[str]:
         return [DIRECT]
     stationary = not problem.is_delayed and not problem.churn
     has_bounds = shape == "perturbed" or (shape in _ENGINES[LAZY] and policy.monotone)
-    return [LAZY] * (stationary and has_bounds) + [DIRECT, PLAIN]
+    has_form = formulas.index_form(policy) is not None
+    return [SHORTLIST] * (stationary and has_form) + [LAZY] * (stationary and has_bounds) + [DIRECT, PLAIN]
 
 
 def compile_plan(plan: Plan, loop: Any) -> CompiledPlan:
@@ -120,7 +123,7 @@ def formula_plan(plan: Plan, run: Any, mixed: formulas.MixedIn) -> CompiledPlan:
     addresses = [address for address, _ in pairs]
     if formulas.uses_empirical_mean(policy):
         addresses[2] = 0
-    table = np.array([parameters.ctypes.data, *addresses, *formulas.engine_flags(policy)], np.int64)
+    table = np.array([parameters.ctypes.data, *addresses, *formulas.engine_flags(policy), *formulas.form_code(policy)], np.int64)
     return CompiledPlan(run, (table, *mixed, forced), (parameters, *(each for _, each in pairs)))
 
 

@@ -63,6 +63,24 @@ def engine_flags(policy: Policy) -> list[int]:
     return []
 
 
+INDEX_FORMS = {"constant": 1, "root": 2, "quadratic": 3}  # the codes that engines know
+
+
+def index_form(policy: Policy) -> str | None:
+    """Return the form that a policy's index is declared to have, if any."""
+    if not isinstance(policy, Indexed) or engine_shape(policy) != "indexed" or policy.has_prior:
+        return None
+    if policy.monotone and not policy.uses_best and not policy.uses_round:
+        return "constant"
+    return policy.index_form
+
+
+def form_code(policy: Policy) -> list[int]:
+    """Return the code of the index form for the engine, if there is one."""
+    form = index_form(policy)
+    return [] if form is None else [INDEX_FORMS[form]]
+
+
 def uses_empirical_mean(policy: Policy) -> bool:
     """Return whether the engine compares empirical means, so that it need not call `estimate`."""
     return isinstance(policy, Sampled) and policy.compares_means

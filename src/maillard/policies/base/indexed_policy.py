@@ -40,6 +40,7 @@ class Indexed(Policy):
     probability_kind: ClassVar[ProbabilityKind] = "deterministic"
     uses_best: ClassVar[bool] = True  # whether the index depends on the best mean
     uses_round: ClassVar[bool] = True  # whether it depends on t
+    index_form: ClassVar[str | None] = None
     has_memory: ClassVar[bool] = False  # whether the policy has state besides the tally, as DMED's list
 
     def index(self, n: Any, mean: Any, best: Any, t: Any, k: Any) -> Any:
