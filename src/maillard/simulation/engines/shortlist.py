@@ -27,11 +27,11 @@ N, S, MEAN, BASE, SLOPE, PLACE, RANK, ARM, ARM_BASE, ARM_SLOPE, ARM_MEAN, VALUE,
 # An arm with an invalid index (or -1); the length of the list, 0 without one; its last round, its lowest x,
 # its cut, how far that was below the largest index, and how many comparisons it took part in.
 INVALID, LENGTH, LAST_ROUND, LOWEST, CUT, SPREAD, WORK = range(7)
-# x, and the last round for which the indices of listed arms are computed. Until then x moves by MOVE, the
-# steepest and flattest slopes bound the errors of differences (DRIFT), and no index falls by more than FALL.
-X, X_ROUND, MOVE, STEEPEST, FLATTEST, DRIFT, FALL = range(7, 14)
-# The number of winners, 0 if unknown; their index, the largest of all other arms, and the gap that is needed.
-WINNERS, TOP, SECOND, NEEDED = range(14, 18)
+# The x for which the indices of listed arms are computed, by how much x may differ, until which round, and x
+# in that round; how many rounds that is; and the steepest and flattest slopes of listed arms.
+X, MOVE, X_ROUND, NEXT_X, AHEAD, STEEPEST, FLATTEST = range(7, 14)
+# The number of winners, 0 if unknown; their index, the largest of all other arms, and their rounding errors.
+WINNERS, TOP, SECOND, ERROR = range(14, 18)
 # For quadratic indices: the factor of squares, the best arm and a bound on all other means; while the best arm
 # wins, a bound on all other indices, and down to which x it holds.
 WEIGHT, BEST, SECOND_MEAN, RIVALS, RIVALS_LOWEST = range(18, 23)
@@ -81,9 +81,7 @@ def update(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
         return
     value = value_at(f[4], base, slope, mean, w[STATE, X])
     w[VALUE, place] = value
-    if slope < w[STATE, FLATTEST]:
-        w[STATE, FLATTEST] = slope
-        set_drift(w)
+    w[STATE, FLATTEST] = min(w[STATE, FLATTEST], slope)
     winners, rank = int(w[STATE, WINNERS]), int(w[RANK, arm])
     if winners == 1 and w[WINNER, 0] == arm:
         w[STATE, TOP] = value
@@ -94,7 +92,7 @@ def update(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
             last = int(w[WINNER, winners])
             w[WINNER, rank], w[RANK, last] = last, rank
     ahead = w[STATE, TOP] - w[STATE, SECOND]
-    w[STATE, WINNERS] = winners if ahead > w[STATE, NEEDED] + w[STATE, DRIFT] else 0.0
+    w[STATE, WINNERS] = winners if ahead > w[STATE, ERROR] + drift(w) else 0.0
 
 
 def update_best(w: Any, arms: int, arm: int) -> bool:
@@ -162,46 +160,65 @@ def find_winners(f: Any, w: Any, arms: int, t: int) -> None:
             elif best != w[STATE, X]:
                 set_x(f, w, arms, t, t)
         elif t > w[STATE, X_ROUND]:
-            set_x(f, w, arms, t, t + t // 256)
+            w[STATE, AHEAD] = min(1.25 * w[STATE, AHEAD] + 0.05, t / 64.0)
+            set_x(f, w, arms, t, t + int(w[STATE, AHEAD]))
         length = int(w[STATE, LENGTH])
-        if length < arms:
+        if arms > LIST_ALL:
             w[STATE, WORK] += length
-        top = largest_value(w, length)
+        place, top, second = find_two(w, length)
         size = abs(top) + 2.0 * abs(w[STATE, X]) if form == ROOT else abs(top)
-        needed, cut = 0.0 if form == CONSTANT else ROUNDING * size, w[STATE, CUT] + w[STATE, FALL]
-        if length < arms and not top > cut + needed:
+        error, cut = 0.0 if form == CONSTANT else ROUNDING * size, w[STATE, CUT]
+        cut += w[STATE, MOVE] * w[STATE, STEEPEST]
+        if length < arms and not top > cut + error:
             make_list(f, w, arms, t)
             continue
-        winners, second = list_winners(w, length, top - needed - w[STATE, DRIFT])
+        w[WINNER, 0], winners = w[ARM, place], 1
+        if not top - second > error + drift(w):
+            winners, second = list_winners(w, length, place, error)
         second = second if length == arms else max(second, cut)
         if winners > 1 and form != CONSTANT and not are_identical(w, winners):
-            if w[STATE, DRIFT] > 0.0:
+            if w[STATE, MOVE] > 0.0:
+                w[STATE, AHEAD] *= 0.5
                 set_x(f, w, arms, t, t)
                 winners = 0
                 continue
             winners, second = compare_exactly(f, w, arms, t, winners), np.inf
         for rank in range(winners):
             w[RANK, int(w[WINNER, rank])] = rank
-        w[STATE, TOP], w[STATE, SECOND], w[STATE, NEEDED] = top, second, needed
+        w[STATE, TOP], w[STATE, SECOND], w[STATE, ERROR] = top, second, error
         if form == QUADRATIC:
             bound_rivals(w, length, winners)
     w[STATE, WINNERS] = winners
 
 
-def largest_value(w: Any, length: int) -> float:
-    """Return the largest index of a listed arm."""
-    top = -np.inf
-    for place in range(length):
-        top = max(top, w[VALUE, place])
-    return top
+def find_two(w: Any, length: int) -> tuple[int, float, float]:
+    """Return the place of the largest index of a listed arm, this index, and the second largest.
+
+    The two halves of the list do not wait for each other.
+    """
+    half = length // 2
+    first, top, second = 0, -np.inf, -np.inf
+    other, other_top, other_second = length - 1, w[VALUE, length - 1] if length % 2 else -np.inf, -np.inf
+    for place in range(half):
+        value = w[VALUE, place]
+        second = max(second, min(value, top))
+        first = place if value > top else first
+        top = max(top, value)
+        value = w[VALUE, place + half]
+        other_second = max(other_second, min(value, other_top))
+        other = place + half if value > other_top else other
+        other_top = max(other_top, value)
+    second = max(max(second, other_second), min(top, other_top))
+    return (first, top, second) if top >= other_top else (other, other_top, second)
 
 
-def list_winners(w: Any, length: int, limit: float) -> tuple[int, float]:
-    """List the arms whose index reaches a limit; return their number and the largest of the other indices."""
-    winners, second = 0, -np.inf
+def list_winners(w: Any, length: int, first: int, error: float) -> tuple[int, float]:
+    """List the arms whose index may reach that of a place; return their number and the largest other index."""
+    winners, second, top, slope = 0, -np.inf, w[VALUE, first] - error, w[ARM_SLOPE, first]
     for place in range(length):
         value = w[VALUE, place]
-        below = value < limit  # false for nan, which the formula then reports
+        # False for nan, which the formula then reports.
+        below = value < top - w[STATE, MOVE] * abs(w[ARM_SLOPE, place] - slope)
         w[WINNER, winners] = w[ARM, place]
         winners += 0 if below else 1
         second = max(second, value if below else -np.inf)
@@ -245,7 +262,7 @@ def bound_rivals(w: Any, length: int, winners: int) -> None:
         gap = max(lowest - w[ARM_MEAN, place], 0.0)
         value = w[ARM_BASE, place] - w[ARM_SLOPE, place] * gap * gap
         bound = max(bound, -np.inf if w[ARM, place] == best else value)
-    w[STATE, RIVALS], w[STATE, RIVALS_LOWEST] = bound + 2.0 * w[STATE, NEEDED], lowest
+    w[STATE, RIVALS], w[STATE, RIVALS_LOWEST] = bound + 2.0 * w[STATE, ERROR], lowest
 
 
 def clock(f: Any, w: Any, arms: int, t: int) -> float:
@@ -257,19 +274,20 @@ def clock(f: Any, w: Any, arms: int, t: int) -> float:
 
 @rare
 def set_x(f: Any, w: Any, arms: int, t: int, last: int) -> None:
-    """Compute the indices of listed arms for round t, and their errors up to a last round."""
-    form, x = f[4], clock(f, w, arms, t)
+    """Compute the indices of listed arms for the rounds up to a last one."""
+    form, end = f[4], clock(f, w, arms, last)
+    x = end
+    if form == ROOT and last > t:  # until then, x is between that and the x before
+        x = 0.5 * (end + w[STATE, NEXT_X])
     for place in range(int(w[STATE, LENGTH])):
         w[VALUE, place] = value_at(form, w[ARM_BASE, place], w[ARM_SLOPE, place], w[ARM_MEAN, place], x)
-    w[STATE, X], w[STATE, X_ROUND] = x, last if form == ROOT else np.inf
-    w[STATE, MOVE] = clock(f, w, arms, last) - x if form == ROOT and last > t else 0.0
-    set_drift(w)
+    w[STATE, X], w[STATE, MOVE], w[STATE, NEXT_X] = x, abs(end - x), end
+    w[STATE, X_ROUND] = last if form == ROOT else np.inf
 
 
-def set_drift(w: Any) -> None:
-    """Compute what the movement of x makes of indices."""
-    w[STATE, DRIFT] = abs(w[STATE, MOVE]) * (w[STATE, STEEPEST] - w[STATE, FLATTEST])
-    w[STATE, FALL] = max(-w[STATE, MOVE], 0.0) * w[STATE, STEEPEST]
+def drift(w: Any) -> float:
+    """Return how much the difference of two indices of listed arms may change until the last round of x."""
+    return w[STATE, MOVE] * (w[STATE, STEEPEST] - w[STATE, FLATTEST])
 
 
 @rare
@@ -279,7 +297,7 @@ def start(f: Any, w: Any, arms: int, t: int) -> None:
     find_best(w, arms)
     for arm in range(arms):
         set_index(f, w, arms, arm, t)
-    w[STATE, LAST_ROUND] = -1.0
+    w[STATE, LAST_ROUND], w[STATE, NEXT_X] = -1.0, clock(f, w, arms, t)
 
 
 @rare
@@ -311,7 +329,7 @@ def make_list(f: Any, w: Any, arms: int, t: int) -> None:
         length += 0 if below else 1
     w[STATE, LENGTH], w[STATE, CUT] = length, -np.inf if length == arms else cut
     check_form(f, w, arms, t % arms, t)
-    set_x(f, w, arms, t, t + t // 256)
+    set_x(f, w, arms, t, t + int(w[STATE, AHEAD]))
 
 
 def check_form(f: Any, w: Any, arms: int, arm: int, t: int) -> None:
