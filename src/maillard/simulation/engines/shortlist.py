@@ -38,7 +38,7 @@ WEIGHT, BEST, SECOND_MEAN, RIVALS, RIVALS_LOWEST = range(18, 23)
 CONSTANT, ROOT, QUADRATIC = 1, 2, 3  # codes of the forms
 ROUNDING = 2.0**-44  # more than the relative rounding errors of an index
 LIST_ALL = 16  # up to so many arms, all are listed
-EFFORT = 3.0  # the cost of an arm for making a list, relative to the cost of a listed arm in a comparison
+EFFORT = 4.0  # the cost of an arm for making a list, relative to the cost of a listed arm in a comparison
 
 
 def begin(arms: int) -> Any:
@@ -66,6 +66,7 @@ def update(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
     if w[STATE, LENGTH] == 0.0:
         return
     set_index(f, w, arms, arm, t)
+    alone = w[STATE, WINNERS] == 1.0 and w[WINNER, 0] == arm
     place = int(w[PLACE, arm])
     if place < 0:  # mixed-in probabilities chose it
         place = int(w[STATE, LENGTH])
@@ -74,25 +75,28 @@ def update(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
     w[ARM_BASE, place], w[ARM_SLOPE, place], w[ARM_MEAN, place] = base, slope, mean
     if f[4] == QUADRATIC and (update_best(w, arms, arm) or np.isnan(w[STATE, X])):
         # The index of the best arm is its base.
-        keep = w[STATE, WINNERS] == 1.0 and w[WINNER, 0] == arm and w[STATE, BEST] == arm
-        keep = keep and mean >= w[STATE, RIVALS_LOWEST] and base > w[STATE, RIVALS]
+        keep = alone and w[STATE, BEST] == arm and mean >= w[STATE, RIVALS_LOWEST] and base > w[STATE, RIVALS]
         w[STATE, WINNERS] = 1.0 if keep else 0.0
         w[STATE, X] = np.nan
         return
     value = value_at(f[4], base, slope, mean, w[STATE, X])
     w[VALUE, place] = value
     w[STATE, FLATTEST] = min(w[STATE, FLATTEST], slope)
-    winners, rank = int(w[STATE, WINNERS]), int(w[RANK, arm])
-    if winners == 1 and w[WINNER, 0] == arm:
+    if alone:
         w[STATE, TOP] = value
     else:
         w[STATE, SECOND] = max(w[STATE, SECOND], value)
-        if rank < winners and w[WINNER, rank] == arm:
-            winners -= 1
-            last = int(w[WINNER, winners])
-            w[WINNER, rank], w[RANK, last] = last, rank
-    ahead = w[STATE, TOP] - w[STATE, SECOND]
-    w[STATE, WINNERS] = winners if ahead > w[STATE, ERROR] + drift(w) else 0.0
+        remove_winner(w, arm)
+    if not w[STATE, TOP] - w[STATE, SECOND] > w[STATE, ERROR] + drift(w):
+        w[STATE, WINNERS] = 0.0
+
+
+def remove_winner(w: Any, arm: int) -> None:
+    """Take an arm out of several winners, if it is one of them."""
+    winners, rank = int(w[STATE, WINNERS]), int(w[RANK, arm])
+    if rank < winners and w[WINNER, rank] == arm:
+        last = int(w[WINNER, winners - 1])
+        w[WINNER, rank], w[RANK, last], w[STATE, WINNERS] = last, rank, winners - 1.0
 
 
 def update_best(w: Any, arms: int, arm: int) -> bool:
@@ -137,7 +141,7 @@ def value_at(form: int, base: float, slope: float, mean: float, x: float) -> flo
 
 def index_of(f: Any, w: Any, arms: int, arm: int, t: int) -> float:
     """Return the index of an arm, from the policy's formula."""
-    best = w[MEAN, int(w[STATE, BEST])]
+    best = w[MEAN, int(w[STATE, BEST])] if f[4] == QUADRATIC else 0.0
     index = call(f[1], f[0], w[N, arm], w[MEAN, arm], best, float(t), float(arms))
     if np.isnan(index):
         w[STATE, INVALID], w[STATE, X_ROUND] = arm, -1.0
