@@ -27,14 +27,14 @@ N, S, MEAN, BASE, SLOPE, PLACE, RANK, ARM, ARM_BASE, ARM_SLOPE, ARM_MEAN, VALUE,
 # An arm with an invalid index (or -1); the length of the list, 0 without one; its last round, its lowest x,
 # its cut, how far that was below the largest index, and how many comparisons it took part in.
 INVALID, LENGTH, LAST_ROUND, LOWEST, CUT, SPREAD, WORK = range(7)
-# The x for which the indices of listed arms are computed, by how much x may differ, until which round, and x
-# in that round; how many rounds that is; and the steepest and flattest slopes of listed arms.
-X, MOVE, X_ROUND, NEXT_X, AHEAD, STEEPEST, FLATTEST = range(7, 14)
+# The x for which the indices of listed arms are computed, by how much x may differ, and until which round; x
+# before and at the end; how many rounds that is; and the steepest and flattest slopes of listed arms.
+X, MOVE, X_ROUND, BEGIN_X, END_X, AHEAD, STEEPEST, FLATTEST = range(7, 15)
 # The number of winners, 0 if unknown; their index, the largest of all other arms, and their rounding errors.
-WINNERS, TOP, SECOND, ERROR = range(14, 18)
+WINNERS, TOP, SECOND, ERROR = range(15, 19)
 # For quadratic indices: the factor of squares, the best arm and a bound on all other means; while the best arm
 # wins, a bound on all other indices, and down to which x it holds.
-WEIGHT, BEST, SECOND_MEAN, RIVALS, RIVALS_LOWEST = range(18, 23)
+WEIGHT, BEST, SECOND_MEAN, RIVALS, RIVALS_LOWEST = range(19, 24)
 CONSTANT, ROOT, QUADRATIC = 1, 2, 3  # codes of the forms
 ROUNDING = 2.0**-44  # more than the relative rounding errors of an index
 LIST_ALL = 16  # up to so many arms, all are listed
@@ -43,7 +43,7 @@ EFFORT = 4.0  # the cost of an arm for making a list, relative to the cost of a 
 
 def begin(arms: int) -> Any:
     """Return the state before the first reward: no list."""
-    w = np.zeros((14, max(arms, 23)))
+    w = np.zeros((14, max(arms, 24)))
     w[STATE, INVALID] = -1.0
     return w
 
@@ -65,9 +65,15 @@ def update(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
     w[MEAN, arm] = w[S, arm] / w[N, arm]
     if w[STATE, LENGTH] == 0.0:
         return
-    set_index(f, w, arms, arm, t)
     alone = w[STATE, WINNERS] == 1.0 and w[WINNER, 0] == arm
     place = int(w[PLACE, arm])
+    if f[4] == CONSTANT and alone:  # a shorter version of what follows
+        value = index_of(f, w, arms, arm, t)
+        w[BASE, arm] = w[ARM_BASE, place] = w[VALUE, place] = w[STATE, TOP] = value
+        if not value > w[STATE, SECOND]:
+            w[STATE, WINNERS] = 0.0
+        return
+    set_index(f, w, arms, arm, t)
     if place < 0:  # mixed-in probabilities chose it
         place = int(w[STATE, LENGTH])
         w[PLACE, arm], w[ARM, place], w[STATE, LENGTH] = place, arm, place + 1.0
@@ -81,11 +87,11 @@ def update(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
         return
     value = value_at(f[4], base, slope, mean, w[STATE, X])
     w[VALUE, place] = value
-    w[STATE, FLATTEST] = min(w[STATE, FLATTEST], slope)
+    w[STATE, STEEPEST], w[STATE, FLATTEST] = max(w[STATE, STEEPEST], slope), min(w[STATE, FLATTEST], slope)
     if alone:
         w[STATE, TOP] = value
     else:
-        w[STATE, SECOND] = max(w[STATE, SECOND], value)
+        w[STATE, SECOND], w[STATE, RIVALS] = max(w[STATE, SECOND], value), np.inf
         remove_winner(w, arm)
     if not w[STATE, TOP] - w[STATE, SECOND] > w[STATE, ERROR] + drift(w):
         w[STATE, WINNERS] = 0.0
@@ -278,15 +284,15 @@ def clock(f: Any, w: Any, arms: int, t: int) -> float:
 
 @rare
 def set_x(f: Any, w: Any, arms: int, t: int, last: int) -> None:
-    """Compute the indices of listed arms for the rounds up to a last one."""
-    form, end = f[4], clock(f, w, arms, last)
-    x = end
-    if form == ROOT and last > t:  # until then, x is between that and the x before
-        x = 0.5 * (end + w[STATE, NEXT_X])
+    """Compute the indices of listed arms for the rounds from t to a last one."""
+    form, begin, end = f[4], w[STATE, END_X] if t > w[STATE, X_ROUND] else w[STATE, BEGIN_X], clock(f, w, arms, last)
+    # In all these rounds, x is between its value in an earlier round, which is known, and that in the last.
+    begin = begin if form == ROOT and last > t else end
+    x = 0.5 * (begin + end)
     for place in range(int(w[STATE, LENGTH])):
         w[VALUE, place] = value_at(form, w[ARM_BASE, place], w[ARM_SLOPE, place], w[ARM_MEAN, place], x)
-    w[STATE, X], w[STATE, MOVE], w[STATE, NEXT_X] = x, abs(end - x), end
-    w[STATE, X_ROUND] = last if form == ROOT else np.inf
+    w[STATE, X], w[STATE, MOVE], w[STATE, X_ROUND] = x, abs(end - x), last if form == ROOT else np.inf
+    w[STATE, BEGIN_X], w[STATE, END_X] = begin, end
 
 
 def drift(w: Any) -> float:
@@ -301,7 +307,7 @@ def start(f: Any, w: Any, arms: int, t: int) -> None:
     find_best(w, arms)
     for arm in range(arms):
         set_index(f, w, arms, arm, t)
-    w[STATE, LAST_ROUND], w[STATE, NEXT_X] = -1.0, clock(f, w, arms, t)
+    w[STATE, LAST_ROUND], w[STATE, END_X] = -1.0, clock(f, w, arms, t)
 
 
 @rare
@@ -315,10 +321,10 @@ def make_list(f: Any, w: Any, arms: int, t: int) -> None:
     spread = w[STATE, SPREAD] * (1.5 if w[STATE, WORK] < EFFORT * arms else 0.67)
     w[STATE, SPREAD] = spread = spread if spread > 0.0 else 0.25 * (top - bottom)
     cut = top - spread if arms > LIST_ALL else -np.inf
-    w[STATE, WORK], w[STATE, LAST_ROUND], w[STATE, LOWEST] = 0.0, np.inf, -np.inf
+    last = t + 8 + t // 32
+    w[STATE, WORK], w[STATE, LAST_ROUND], w[STATE, LOWEST] = 0.0, last, -np.inf
     if form == ROOT:
-        last = t + 8 + t // 32
-        w[STATE, LAST_ROUND], x = last, max(x, clock(f, w, arms, last))
+        x = max(x, clock(f, w, arms, last))
     elif form == QUADRATIC and cut > -np.inf:
         w[STATE, LOWEST] = x = x - spread / steepest
     w[STATE, STEEPEST], w[STATE, FLATTEST] = 0.0, np.inf
