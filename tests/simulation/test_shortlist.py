@@ -51,7 +51,9 @@ def wrong_rounds(spec: str, text: str, horizon: int, mixed: float) -> int:
             arm = t - 1
             if t > arms:
                 arm = shortlist.choose(f, w, arms, t, rng)
-                winners = {int(each) for each in w[shortlist.WINNER, : int(w[shortlist.STATE, shortlist.WINNERS])]}
+                winners = {
+                    int(each) for each in w[shortlist.WINNER, : int(w[shortlist.STATE, shortlist.WINNERS])]
+                }
                 p = plan.policy.probabilities(tally, round=t)
                 wrong += winners != set(np.flatnonzero(p).tolist()) or arm not in winners
                 if rng.random() < mixed:

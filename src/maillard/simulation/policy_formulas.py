@@ -32,6 +32,10 @@ FORMULAS: dict[str, list[tuple[str, int, int]]] = {
 }
 
 
+# The codes of the forms of an index; see `shortlist`.
+INDEX_FORMS = {"constant": 1, "root": 2, "quadratic": 3}
+
+
 class MixedIn(NamedTuple):
     """Probabilities that are mixed into the distribution of a policy's formulas; each array may be empty."""
 
@@ -63,20 +67,17 @@ def engine_flags(policy: Policy) -> list[int]:
     return []
 
 
-INDEX_FORMS = {"constant": 1, "root": 2, "quadratic": 3}  # the codes that engines know
-
-
 def index_form(policy: Policy) -> str | None:
-    """Return the form that a policy's index is declared to have, if any."""
-    if not isinstance(policy, Indexed) or engine_shape(policy) != "indexed" or policy.has_prior:
+    """Return the form that a policy's index is declared to have, if any: a name in `INDEX_FORMS`."""
+    if not isinstance(policy, Indexed) or policy.engine_shape != "indexed":
         return None
-    if policy.monotone and not policy.uses_best and not policy.uses_round:
-        return "constant"
-    return policy.index_form
+    if not policy.monotone or policy.has_prior:
+        return None
+    return policy.index_form if policy.uses_best or policy.uses_round else "constant"
 
 
-def form_code(policy: Policy) -> list[int]:
-    """Return the code of the index form for the engine, if there is one."""
+def form_codes(policy: Policy) -> list[int]:
+    """Return the code of the index form, for the shortlist engine; empty without a form."""
     form = index_form(policy)
     return [] if form is None else [INDEX_FORMS[form]]
 

@@ -1,15 +1,21 @@
 """The shortlist engine, for policies that declare the form of their index.
 
-The form (`index_form`) says how indices depend on t or on the best mean: through one number x that all arms
-share. So the engine can bound all indices while x stays in a window, without calling the formula. At the
-beginning of a window it lists the arms whose index can come near the largest one; all others stay below a
-cut. Only the listed arms compete, until the largest index falls to the cut or x leaves the window. The length
-of the list is adapted so that comparing the listed arms costs as much as making lists.
+A form says how the indices of all arms depend on one number x, so that the engine can bound them without
+calling the policy's formula:
+
+- constant: an index changes only when its arm is pulled; x is 0;
+- root: mean + x / √n, where x depends on t;
+- quadratic: -(ln n + w n (x - mean)²), where x is the best mean.
+
+At the beginning of a window of x, the engine lists the arms whose index can come near the largest one; all
+others stay below a cut. Only the listed arms compete, until the largest index falls to the cut or x leaves
+the window. The length of the list is adapted: comparing the listed arms costs as much as making lists. For
+some rounds, x is replaced by one value, and an index may be wrong by as much as x moves in these rounds.
 
 The arms that share the largest index (with rewards of 0 and 1 there may be hundreds) remain the winners, less
-those that are pulled, until another index comes near theirs. Indices that differ by less than rounding errors
-are compared by the policy's formula. Lists and windows affect the cost of a round, never the choice: choices
-and ties are those of the formula, to the last bit.
+those that are pulled, until another index comes near theirs. Indices that are closer to each other than their
+errors are computed again for the present x; if rounding errors remain, the policy's formula decides. So
+lists and windows affect the cost of a round, never the choice: winners and ties are those of the formula.
 """
 
 from __future__ import annotations
@@ -32,8 +38,8 @@ INVALID, LENGTH, LAST_ROUND, LOWEST, CUT, SPREAD, WORK = range(7)
 X, MOVE, X_ROUND, BEGIN_X, END_X, AHEAD, STEEPEST, FLATTEST = range(7, 15)
 # The number of winners, 0 if unknown; their index, the largest of all other arms, and their rounding errors.
 WINNERS, TOP, SECOND, ERROR = range(15, 19)
-# For quadratic indices: the factor of squares, the best arm and a bound on all other means; while the best arm
-# wins, a bound on all other indices, and down to which x it holds.
+# For quadratic indices: the factor w, the best arm and a bound on all other means; while the best arm wins, a
+# bound on all other indices, and down to which x it holds.
 WEIGHT, BEST, SECOND_MEAN, RIVALS, RIVALS_LOWEST = range(19, 24)
 CONSTANT, ROOT, QUADRATIC = 1, 2, 3  # codes of the forms
 ROUNDING = 2.0**-44  # more than the relative rounding errors of an index
@@ -161,17 +167,7 @@ def find_winners(f: Any, w: Any, arms: int, t: int) -> None:
     if w[STATE, LENGTH] == 0.0:
         start(f, w, arms, t)
     while winners == 0 and w[STATE, INVALID] < 0.0:
-        if t > w[STATE, LAST_ROUND] or w[STATE, WORK] > 2.0 * EFFORT * arms:
-            make_list(f, w, arms, t)
-        elif form == QUADRATIC:
-            best = w[MEAN, int(w[STATE, BEST])]
-            if best < w[STATE, LOWEST]:
-                make_list(f, w, arms, t)
-            elif best != w[STATE, X]:
-                set_x(f, w, arms, t, t)
-        elif t > w[STATE, X_ROUND]:
-            w[STATE, AHEAD] = min(1.25 * w[STATE, AHEAD] + 0.05, t / 64.0)
-            set_x(f, w, arms, t, t + int(w[STATE, AHEAD]))
+        refresh(f, w, arms, t)
         length = int(w[STATE, LENGTH])
         if arms > LIST_ALL:
             w[STATE, WORK] += length
@@ -201,6 +197,21 @@ def find_winners(f: Any, w: Any, arms: int, t: int) -> None:
     w[STATE, WINNERS] = winners
 
 
+def refresh(f: Any, w: Any, arms: int, t: int) -> None:
+    """Renew the list, or only the indices of the listed arms, if they are no longer valid."""
+    if t > w[STATE, LAST_ROUND] or w[STATE, WORK] > 2.0 * EFFORT * arms:
+        make_list(f, w, arms, t)
+    elif f[4] == QUADRATIC:
+        best = w[MEAN, int(w[STATE, BEST])]
+        if best < w[STATE, LOWEST]:
+            make_list(f, w, arms, t)
+        elif best != w[STATE, X]:
+            set_x(f, w, arms, t, t)
+    elif t > w[STATE, X_ROUND]:
+        w[STATE, AHEAD] = min(1.25 * w[STATE, AHEAD] + 0.05, t / 64.0)
+        set_x(f, w, arms, t, int(min(t + w[STATE, AHEAD], w[STATE, LAST_ROUND])))
+
+
 def find_two(w: Any, length: int) -> tuple[int, float, float]:
     """Return the place of the largest index of a listed arm, this index, and the second largest.
 
@@ -218,12 +229,12 @@ def find_two(w: Any, length: int) -> tuple[int, float, float]:
         other_second = max(other_second, min(value, other_top))
         other = place + half if value > other_top else other
         other_top = max(other_top, value)
-    second = max(max(second, other_second), min(top, other_top))
+    second = max(second, other_second, min(top, other_top))
     return (first, top, second) if top >= other_top else (other, other_top, second)
 
 
 def list_winners(w: Any, length: int, first: int, error: float) -> tuple[int, float]:
-    """List the arms whose index may reach that of a place; return their number and the largest other index."""
+    """List the arms whose index may reach that of a place; return their number, and the largest other one."""
     winners, second, top, slope = 0, -np.inf, w[VALUE, first] - error, w[ARM_SLOPE, first]
     for place in range(length):
         value = w[VALUE, place]
@@ -285,8 +296,9 @@ def clock(f: Any, w: Any, arms: int, t: int) -> float:
 @rare
 def set_x(f: Any, w: Any, arms: int, t: int, last: int) -> None:
     """Compute the indices of listed arms for the rounds from t to a last one."""
-    form, begin, end = f[4], w[STATE, END_X] if t > w[STATE, X_ROUND] else w[STATE, BEGIN_X], clock(f, w, arms, last)
+    form, begin, end = f[4], w[STATE, BEGIN_X], clock(f, w, arms, last)
     # In all these rounds, x is between its value in an earlier round, which is known, and that in the last.
+    begin = w[STATE, END_X] if t > w[STATE, X_ROUND] else begin
     begin = begin if form == ROOT and last > t else end
     x = 0.5 * (begin + end)
     for place in range(int(w[STATE, LENGTH])):
@@ -333,7 +345,12 @@ def make_list(f: Any, w: Any, arms: int, t: int) -> None:
         # Below its mean, a quadratic index can be as large as its base.
         below = value_at(form, base, slope, mean, max(x, mean) if form == QUADRATIC else x) < cut
         w[PLACE, arm] = -1.0 if below else length
-        w[ARM, length], w[ARM_BASE, length], w[ARM_SLOPE, length], w[ARM_MEAN, length] = arm, base, slope, mean
+        w[ARM, length], w[ARM_BASE, length], w[ARM_SLOPE, length], w[ARM_MEAN, length] = (
+            arm,
+            base,
+            slope,
+            mean,
+        )
         w[STATE, STEEPEST] = max(w[STATE, STEEPEST], 0.0 if below else slope)
         w[STATE, FLATTEST] = min(w[STATE, FLATTEST], np.inf if below else slope)
         length += 0 if below else 1
