@@ -83,6 +83,7 @@ def update(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
     if place < 0:  # mixed-in probabilities chose it
         place = int(w[STATE, LENGTH])
         w[PLACE, arm], w[ARM, place], w[STATE, LENGTH] = place, arm, place + 1.0
+        w[STATE, STEEPEST] = max(w[STATE, STEEPEST], w[SLOPE, arm])
     base, slope, mean = w[BASE, arm], w[SLOPE, arm], w[MEAN, arm]
     w[ARM_BASE, place], w[ARM_SLOPE, place], w[ARM_MEAN, place] = base, slope, mean
     if f[4] == QUADRATIC and (update_best(w, arms, arm) or np.isnan(w[STATE, X])):
@@ -93,7 +94,7 @@ def update(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
         return
     value = value_at(f[4], base, slope, mean, w[STATE, X])
     w[VALUE, place] = value
-    w[STATE, STEEPEST], w[STATE, FLATTEST] = max(w[STATE, STEEPEST], slope), min(w[STATE, FLATTEST], slope)
+    w[STATE, FLATTEST] = min(w[STATE, FLATTEST], slope)
     if alone:
         w[STATE, TOP] = value
     else:
@@ -160,7 +161,6 @@ def index_of(f: Any, w: Any, arms: int, arm: int, t: int) -> float:
     return index
 
 
-@rare
 def find_winners(f: Any, w: Any, arms: int, t: int) -> None:
     """Find all arms with the largest index."""
     form, winners = f[4], 0
