@@ -1,4 +1,4 @@
-"""Measure the engines that run index policies, in nanoseconds of CPU time per round and relative to the floor.
+"""Measure the engines of index policies, in nanoseconds of CPU time per round and relative to the floor.
 
 The floor is that of `benchmarks.simulation`. Floor and engines alternate, and the best measurement of each
 counts. The table supports the choice of the engine in `compiled_plans.engines_for`: a policy that declares
@@ -8,6 +8,7 @@ the form of its index runs on the shortlist engine, however many arms there are.
 from __future__ import annotations
 
 import argparse
+import functools
 import time
 from collections.abc import Callable
 
@@ -31,17 +32,18 @@ def cpu_seconds(function: Callable[[], object]) -> float:
     return time.process_time() - started
 
 
-def compare(name: str, family: str, arms: int, horizon: int, trials: int, repeats: int) -> list[float]:
+def compare(name: str, spec: str, horizon: int, trials: int, repeats: int) -> list[float]:
     """Return the nanoseconds per round of the floor and of each engine."""
-    given, rng = problem(f"{family}:arms={arms}"), np.random.default_rng(0)
-    plans = [make_plan(name, given, horizon, 0, [horizon], engine) for engine in ENGINES]
+    rng = np.random.default_rng(0)
+    plans = [make_plan(name, problem(spec), horizon, 0, [horizon], engine) for engine in ENGINES]
     for plan in plans:
         run_trials(plan, 0, 1)  # compiles
     best = [np.inf] * (1 + len(plans))
     for repeat in range(repeats):
-        best[0] = min(best[0], 1e9 * cpu_seconds(lambda: generate(rng, FLOOR_ROUNDS)) / FLOOR_ROUNDS)
+        taken = cpu_seconds(functools.partial(generate, rng, FLOOR_ROUNDS))
+        best[0] = min(best[0], 1e9 * taken / FLOOR_ROUNDS)
         for place, plan in enumerate(plans, 1):
-            taken = cpu_seconds(lambda plan=plan, at=repeat: run_trials(plan, at * trials, trials))
+            taken = cpu_seconds(functools.partial(run_trials, plan, repeat * trials, trials))
             best[place] = min(best[place], 1e9 * taken / (trials * horizon))
     return best
 
@@ -61,7 +63,8 @@ def main() -> None:
     for family in (GAUSSIAN, BERNOULLI):
         for arms in options.arms:
             for name in INDICES:
-                floor, *times = compare(name, family, arms, options.horizon, options.trials, options.repeats)
+                spec = f"{family}:arms={arms}"
+                floor, *times = compare(name, spec, options.horizon, options.trials, options.repeats)
                 columns = "".join(f"{each:10,.1f} ({each / floor:5.1f})" for each in times)
                 print(f"{name:8s}{family:17s}{arms:6,d}{floor:7.1f}{columns}", flush=True)
 
