@@ -15,13 +15,13 @@ import maillard
 from maillard import problems
 from maillard.decisions.stores import machine_code
 from maillard.simulation import cpu_backend, log_replay, simulated_logs
-from maillard.simulation.compiled_plans import DIRECT
+from maillard.simulation.compiled_plans import DIRECT, LAZY
 from maillard.simulation.plans import Plan, make_plan
 
 # A policy of every base class and its engines. Those that compile longest come first.
 ENGINES: dict[str, list[str | None]] = {
     "adaucb": [None],
-    "ucb1": [None, DIRECT],
+    "ucb1": [None, LAZY, DIRECT],
     "ts": [None, DIRECT],
     "ms": [None, DIRECT],
     "dmed": [None],

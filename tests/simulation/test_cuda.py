@@ -39,7 +39,7 @@ from maillard.simulation.cuda import (
 from maillard.simulation.cuda.engines import lazy_indexed, lazy_sampled, trial_memory
 from maillard.simulation.cuda.engines.lazy_sampled import LEADER_HIGH, POSITION
 from maillard.simulation.cuda.engines.trial_memory import LEADER, find_arm
-from maillard.simulation.policy_formulas import without_floor
+from maillard.simulation.policy_formulas import is_separable, without_floor
 from tests.every_policy import NAMES, runs_on
 from tests.simulation.cuda import (
     ObservedChoices,
@@ -447,7 +447,7 @@ def test_wrong_tables_are_detected(monkeypatch) -> None:
 class NotSeparable(maillard.Indexed):
     """Makes a false declaration."""
 
-    monotone = separable = True
+    monotone, index_form = True, "separable"
     uses_best = False
 
     def index(self, n, mean, best, t, k):
@@ -455,12 +455,12 @@ class NotSeparable(maillard.Indexed):
 
 
 def test_a_false_declaration_of_a_separable_index_is_detected() -> None:
-    with pytest.raises(InvalidValue, match="what `separable` declares"):
+    with pytest.raises(InvalidValue, match="what `index_form` declares"):
         maillard.simulate(NotSeparable(), BERNOULLI, 300, 2, device="cuda")
-    assert not type("More", (NotSeparable,), {"index": NotSeparable.index}).separable
+    assert type("More", (NotSeparable,), {"index": NotSeparable.index}).index_form is None
 
 
-SEPARABLE = [spec for spec in SUPPORTED if maillard.policy(spec, sigma2=0.25, horizon=100).separable]
+SEPARABLE = [spec for spec in SUPPORTED if is_separable(maillard.policy(spec, sigma2=0.25, horizon=100))]
 
 
 def test_tables_of_separable_indices() -> None:
@@ -869,7 +869,7 @@ found = cuda()
 import numba.cuda.dispatcher
 from numba import types as T
 from maillard.simulation.cuda import cuda_backend
-from maillard.simulation.policy_formulas import without_floor
+from maillard.simulation.policy_formulas import is_separable, without_floor
 numbers, table, places = (T.Array(T.float64, 1, "C"), T.Array(T.float64, 2, "C"), T.Array(T.int64, 1, "C"))
 signature = T.void(
     table, table, T.Array(T.uint64, 2, "C"), T.Array(T.uint64, 1, "C"), T.int64, numbers, T.int64,

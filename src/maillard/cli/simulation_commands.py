@@ -37,8 +37,9 @@ from maillard.errors import InvalidValue, MaillardError
 @option("--scheduler", "Run on the Dask cluster with this scheduler.", metavar="tcp://...")
 @option(
     "--engine",
-    "lazy: fastest. direct: evaluates all arms each round. plain: calls the policy in Python. All are exact.",
-    type=click.Choice(["lazy", "direct", "plain"]),
+    "shortlist, lazy: evaluate few arms. direct: evaluates all arms each round. plain: calls the policy in "
+    "Python. All are exact; the default is the fastest.",
+    type=click.Choice(["shortlist", "lazy", "direct", "plain"]),
 )
 @option(
     "--device", "cuda: an NVIDIA GPU. auto: a GPU if there is one, otherwise the CPU.",

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.base import Guarantees, Indexed, ScaledWidth, SubGaussianRewards
+from maillard.policies.base import Guarantees, Indexed, IndexForm, ScaledWidth, SubGaussianRewards
 
 
 class AsymptoticallyOptimalUCB(ScaledWidth, SubGaussianRewards, Indexed):
@@ -19,7 +19,7 @@ class AsymptoticallyOptimalUCB(ScaledWidth, SubGaussianRewards, Indexed):
 
     name: ClassVar[str] = "aoucb"
     monotone: ClassVar[bool] = True
-    separable: ClassVar[bool] = True
+    index_form: ClassVar[IndexForm | None] = "root"
     uses_best: ClassVar[bool] = False
     formula: ClassVar[str] = "mean + √(2 σ² ln(1 + t ln² t) / N)"
     latex: ClassVar[str] = (

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.base import FamilyRewards, Guarantees, Indexed
+from maillard.policies.base import FamilyRewards, Guarantees, Indexed, IndexForm
 
 
 class IndexedMinimumEmpiricalDivergence(FamilyRewards, Indexed):
@@ -21,6 +21,7 @@ class IndexedMinimumEmpiricalDivergence(FamilyRewards, Indexed):
 
     name: ClassVar[str] = "imed"
     monotone: ClassVar[bool] = True
+    index_form: ClassVar[IndexForm | None] = "quadratic"  # of the Gaussian family
     uses_round: ClassVar[bool] = False
     formula: ClassVar[str] = "argmin N KL(mean, best mean) + ln N"
     latex: ClassVar[str] = r"\argmin_a \; N_a \, \mathrm{KL}(\hat\mu_a, \hat\mu_{\max}) + \ln \, N_a"
@@ -30,6 +31,11 @@ class IndexedMinimumEmpiricalDivergence(FamilyRewards, Indexed):
         source="Honda and Takemura 2015",
         note="For bounded and semi-bounded rewards; not reported for the Gaussian form.",
     )
+
+    def __post_init__(self, reward_range: tuple[float, float] | None = None) -> None:
+        super().__post_init__(reward_range)
+        if self.family != "gaussian":
+            object.__setattr__(self, "index_form", None)
 
     def index(self, n: Any, mean: Any, best: Any, t: Any, k: Any) -> Any:
         return -(n * self.divergence(mean, best, self.sigma2) + np.log(n))

@@ -52,6 +52,7 @@ class KLUCBPlusPlus(FamilyRewards, KnownHorizon, ScaledWidth, Indexed):
         if self.anytime:
             object.__setattr__(self, "guarantees", _ANYTIME)
             object.__setattr__(self, "horizon", None)
+        object.__setattr__(self, "uses_round", self.anytime)
 
     @property
     def needs_horizon(self) -> bool:

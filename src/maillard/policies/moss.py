@@ -6,7 +6,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.base import Guarantees, Indexed, KnownHorizon, ScaledWidth, SubGaussianRewards, real
+from maillard.policies.base import (
+    Guarantees,
+    Indexed,
+    IndexForm,
+    KnownHorizon,
+    ScaledWidth,
+    SubGaussianRewards,
+    real,
+)
 
 
 class MOSS(KnownHorizon, ScaledWidth, SubGaussianRewards, Indexed):
@@ -21,7 +29,7 @@ class MOSS(KnownHorizon, ScaledWidth, SubGaussianRewards, Indexed):
 
     name: ClassVar[str] = "moss"
     monotone: ClassVar[bool] = True
-    separable: ClassVar[bool] = True
+    index_form: ClassVar[IndexForm | None] = "separable"
     uses_best: ClassVar[bool] = False
     uses_round: ClassVar[bool] = False
     formula: ClassVar[str] = "mean + √(constant σ² ln₊(T / (K N)) / N)"

@@ -6,7 +6,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.base import Guarantees, Indexed, KnownHorizon, ScaledWidth, SubGaussianRewards, real
+from maillard.policies.base import (
+    Guarantees,
+    Indexed,
+    IndexForm,
+    KnownHorizon,
+    ScaledWidth,
+    SubGaussianRewards,
+    real,
+)
 
 
 class OptimallyConfidentUCB(KnownHorizon, ScaledWidth, SubGaussianRewards, Indexed):
@@ -21,7 +29,7 @@ class OptimallyConfidentUCB(KnownHorizon, ScaledWidth, SubGaussianRewards, Index
 
     name: ClassVar[str] = "ocucb"
     monotone: ClassVar[bool] = True
-    separable: ClassVar[bool] = True
+    index_form: ClassVar[IndexForm | None] = "root"
     uses_best: ClassVar[bool] = False
     formula: ClassVar[str] = "mean + √(α σ² ln₊(ψ T / t) / N)"
     latex: ClassVar[str] = (

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.base import Guarantees, Indexed, ScaledWidth, SubGaussianRewards
+from maillard.policies.base import Guarantees, Indexed, IndexForm, ScaledWidth, SubGaussianRewards
 
 
 class UCB1(ScaledWidth, SubGaussianRewards, Indexed):
@@ -21,7 +21,7 @@ class UCB1(ScaledWidth, SubGaussianRewards, Indexed):
 
     name: ClassVar[str] = "ucb1"
     monotone: ClassVar[bool] = True
-    separable: ClassVar[bool] = True
+    index_form: ClassVar[IndexForm | None] = "root"
     uses_best: ClassVar[bool] = False
     formula: ClassVar[str] = "mean + √(8 σ² ln t / N)"
     latex: ClassVar[str] = r"\argmax_a \; \hat\mu_a + \sqrt{\frac{8 \sigma^2 \, \ln \, t}{N_a}}"

@@ -6,7 +6,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from maillard.policies.base import Guarantees, Indexed, KnownHorizon, ScaledWidth, SubGaussianRewards
+from maillard.policies.base import (
+    Guarantees,
+    Indexed,
+    IndexForm,
+    KnownHorizon,
+    ScaledWidth,
+    SubGaussianRewards,
+)
 
 
 class UCBPlus(KnownHorizon, ScaledWidth, SubGaussianRewards, Indexed):
@@ -19,7 +26,7 @@ class UCBPlus(KnownHorizon, ScaledWidth, SubGaussianRewards, Indexed):
 
     name: ClassVar[str] = "ucb+"
     monotone: ClassVar[bool] = True
-    separable: ClassVar[bool] = True
+    index_form: ClassVar[IndexForm | None] = "separable"
     uses_best: ClassVar[bool] = False
     uses_round: ClassVar[bool] = False
     formula: ClassVar[str] = "mean + √(2 σ² ln₊(T / N) / N)"

@@ -1,9 +1,9 @@
 """Plans compiled for the CPU: the loop of an engine, and the addresses of the policy's compiled formulas.
 
-There are three engines. *Lazy* is exact and evaluates only the arms that matter in a round. *Direct*
-evaluates every arm in every round. *Plain* runs the same loop in Python around `policy.choose`, for policies
-that are more than formulas. The simulation, the recorder of logs and the replay of logs each compile their
-own loop around the engines.
+There are four engines. *Lazy* is exact and evaluates only the arms that matter in a round. *Shortlist* does
+so, too, and is faster, for an index of a declared form. *Direct* evaluates every arm in every round. *Plain*
+runs the same loop in Python around `policy.choose`, for policies that are more than formulas. The simulation,
+the recorder of logs and the replay of logs each compile their own loop around the engines.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from maillard.simulation.engines import (
     lazy_indexed,
     lazy_perturbed,
     lazy_sampled,
+    shortlist,
     trial_loop,
 )
 from maillard.simulation.linear_shapes import compiled_shape
@@ -32,9 +33,10 @@ if TYPE_CHECKING:
     from maillard.policies import Policy
     from maillard.simulation.plans import Plan
 
-LAZY, DIRECT, PLAIN = "lazy", "direct", "plain"
+SHORTLIST, LAZY, DIRECT, PLAIN = "shortlist", "lazy", "direct", "plain"
 # The functions `begin`, `choose` and `update` of each engine, by shape.
 _ENGINES: dict[str, dict[str, tuple[Any, Any, Any]]] = {
+    SHORTLIST: {"indexed": shortlist.ENGINE},
     LAZY: {
         "sampled": lazy_sampled.ENGINE,
         "indexed": lazy_indexed.ENGINE,
@@ -68,7 +70,8 @@ def engines_for(plan: Plan) -> list[str]:
         return [DIRECT]
     stationary = not problem.is_delayed and not problem.churn
     has_bounds = shape == "perturbed" or (shape in _ENGINES[LAZY] and policy.monotone)
-    return [LAZY] * (stationary and has_bounds) + [DIRECT, PLAIN]
+    has_form = formulas.index_form(policy) is not None
+    return [SHORTLIST] * (stationary and has_form) + [LAZY] * (stationary and has_bounds) + [DIRECT, PLAIN]
 
 
 def compile_plan(plan: Plan, loop: Any) -> CompiledPlan:
@@ -124,7 +127,10 @@ def formula_plan(plan: Plan, run: Any, mixed: formulas.MixedIn) -> CompiledPlan:
     addresses = [address for address, _ in pairs]
     if formulas.uses_empirical_mean(policy):
         addresses.append(0)
-    table = np.array([parameters.ctypes.data, *addresses, *formulas.engine_flags(policy)], np.int64)
+    table = np.array(
+        [parameters.ctypes.data, *addresses, *formulas.engine_flags(policy), *formulas.form_codes(policy)],
+        np.int64,
+    )
     return CompiledPlan(run, (table, *mixed, forced), (parameters, *(each for _, each in pairs)))
 
 
@@ -139,7 +145,13 @@ def raise_failure(plan: Plan, compiled: CompiledPlan, t: int, arm: int, n: Any, 
     raise_formula_error(where, compiled)
     # Raises for an invalid number.
     formulas.without_floor(plan.policy).log_probabilities(Tally(n.astype(np.int64), s))
-    if (plan.engine or engines_for(plan)[0]) == LAZY:
+    engine = plan.engine or engines_for(plan)[0]
+    if engine == SHORTLIST:
+        form = formulas.index_form(formulas.without_floor(plan.policy))
+        raise InvalidValue(
+            f"{where}: form of the index", form, "another: the formula does not have this form"
+        )
+    if engine == LAZY:
         raise InvalidValue(f"{where}: monotone", True, "False: the formula violates what monotone declares")
     raise InvalidValue(where, math.nan, "a formula that returns a number")
 

@@ -32,6 +32,10 @@ FORMULAS: dict[str, list[tuple[str, int, int]]] = {
 }
 
 
+# The codes of the forms of an index that the shortlist engine knows.
+INDEX_FORMS = {"constant": 1, "root": 2, "quadratic": 3}
+
+
 class MixedIn(NamedTuple):
     """Probabilities that are mixed into the distribution of a policy's formulas; each array may be empty."""
 
@@ -61,6 +65,27 @@ def engine_flags(policy: Policy) -> list[int]:
         case Perturbed() if policy.engine_shape == "perturbed":
             return [policy.noise.code, int(policy.has_prior)]
     return []
+
+
+def index_form(policy: Policy) -> str | None:
+    """Return the form of a policy's index, if it is one in `INDEX_FORMS`."""
+    if not isinstance(policy, Indexed) or policy.engine_shape != "indexed":
+        return None
+    if not policy.monotone or policy.has_prior:
+        return None
+    form = policy.index_form if policy.uses_best or policy.uses_round else "constant"
+    return form if form in INDEX_FORMS else None
+
+
+def is_separable(policy: Policy) -> bool:
+    """Return whether a policy declares that its index is the mean plus a product of n's and t's numbers."""
+    return isinstance(policy, Indexed) and policy.index_form in {"root", "separable"}
+
+
+def form_codes(policy: Policy) -> list[int]:
+    """Return the code of the index form, for the shortlist engine; empty without a form."""
+    form = index_form(policy)
+    return [] if form is None else [INDEX_FORMS[form]]
 
 
 def uses_empirical_mean(policy: Policy) -> bool:

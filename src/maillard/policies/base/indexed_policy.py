@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -18,16 +18,20 @@ from maillard.policies.base.arm_matrices import (
 from maillard.policies.base.policy import Policy, ProbabilityKind, include_cold_arms
 from maillard.policies.numerics.pooled_pulls import pooled_pulls
 
+IndexForm = Literal["root", "quadratic", "separable"]
+
 
 class Indexed(Policy):
     """Base class of policies that choose the arm with the largest index. A subclass defines `index`.
 
     Declare `monotone = True` if the index of every arm moves in the same direction as t grows (all rise or
     all fall), and never rises with the best mean. Simulation then evaluates only the indices that can be
-    largest.
+    largest. Declare also `index_form` if the index has one of these forms; simulation is then faster still:
 
-    Declare `separable = True` if the index is the mean plus a product of two numbers: one depends on n, the
-    other on t. A GPU then reads both from tables, and evaluates the formula only where they cannot decide.
+    - "root": mean + width / √n, where the width depends on t and k only;
+    - "quadratic": -(ln n + w n (best - mean)²), where w is a constant;
+    - "separable": mean + width · level, where the width depends on n, the level on t, and both on k. "root"
+      is a special case. A GPU reads both from tables, and evaluates the formula only where they cannot decide.
 
     >>> from maillard import Tally
     >>> class Hopeful(Indexed):
@@ -43,7 +47,13 @@ class Indexed(Policy):
     probability_kind: ClassVar[ProbabilityKind] = "deterministic"
     uses_best: ClassVar[bool] = True  # whether the index depends on the best mean
     uses_round: ClassVar[bool] = True  # whether it depends on t
+    index_form: ClassVar[IndexForm | None] = None
     has_memory: ClassVar[bool] = False  # whether the policy has state besides the tally, as DMED's list
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        if "index_form" not in cls.__dict__ and not {"index", "divergence"}.isdisjoint(cls.__dict__):
+            cls.index_form = None  # the form of an inherited formula says nothing about a new one
 
     def index(self, n: Any, mean: Any, best: Any, t: Any, k: Any) -> Any:
         """Return the index of an arm with n pulls and this mean, in round t, among k arms."""

@@ -92,15 +92,13 @@ class Policy(PolicyDisplay):
     engine_shape: ClassVar[str | None] = None  # the simulation engine for the formulas; None: use `choose`
     derived: ClassVar[tuple[str, ...]] = ()  # properties that formulas use in addition to the parameters
     monotone: ClassVar[bool] = False  # see the base classes: simulation may use bounds instead of formulas
-    separable: ClassVar[bool] = False  # see `Indexed`: simulation may use tables of rounds and of pulls
     formula_version: ClassVar[int] = 1  # increases when the probabilities of a tally change; stored in logs
     registry: ClassVar[dict[str, type[Policy]]] = {}
 
     def __init_subclass__(cls, *, kw_only: bool = True, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
-        for declaration in ("monotone", "separable"):  # one about inherited formulas does not cover new ones
-            if declaration not in cls.__dict__ and not _FORMULAS.isdisjoint(cls.__dict__):
-                setattr(cls, declaration, False)
+        if "monotone" not in cls.__dict__ and not _FORMULAS.isdisjoint(cls.__dict__):
+            cls.monotone = False  # a declaration about inherited formulas does not cover new ones
         declared = next(i for i, base in enumerate(cls.__mro__) if "engine_shape" in base.__dict__)
         if any(not _DISTRIBUTION_METHODS.isdisjoint(base.__dict__) for base in cls.__mro__[:declared]):
             cls.engine_shape = None  # the distribution is no longer that of the formulas

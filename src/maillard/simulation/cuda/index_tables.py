@@ -30,7 +30,7 @@ class IndexTables(NamedTuple):
 def tabulate(policy: Indexed, arms: int, horizon: int) -> IndexTables | None:
     """Return the tables of a policy, or None if single precision cannot represent them.
 
-    Raise `InvalidValue` if the index is not what `separable` declares.
+    Raise `InvalidValue` if the index is not what `index_form` declares.
     """
     if horizon > MAX_ROUNDS:
         return None
@@ -67,4 +67,4 @@ def _check(policy: Indexed, arms: int, widths: Any, levels: Any) -> None:
     if not (error <= TOLERANCE * (np.abs(index) + np.abs(mean))).all():
         place = int(np.argmax(error))
         where = f"{policy.name}: index of {n[place]} pulls in round {t[place]}"
-        raise InvalidValue(where, float(index[place]), "what `separable` declares: mean + f(n) g(t)")
+        raise InvalidValue(where, float(index[place]), "what `index_form` declares: mean + f(n) g(t)")
