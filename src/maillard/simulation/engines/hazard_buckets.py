@@ -1,8 +1,8 @@
-"""Buckets of arms by class and by binary exponent of a weight: O(1) updates and samples.
+"""Buckets of arms by class and rounded weight: updates and samples in O(1) (Matias, Vitter and Ni 2003).
 
-An arm's weight is rounded up to a power of two, 2^-bucket, so that an update that stays in its bucket costs a
-comparison (Matias, Vitter and Ni 2003). Sums of these weights have no rounding errors. Arms of one class
-share whatever the caller wants. Bucket `UNWEIGHTED` holds the arms without a finite weight.
+The weights of the buckets are 1, 3/4, 1/2, 3/8, 1/4 and so on, so that sums of them have no rounding errors.
+An update that leaves an arm in its bucket costs nothing here. The arms of a class share what the caller needs.
+`UNWEIGHTED` is one more list, for arms without a weight.
 """
 
 from __future__ import annotations
@@ -10,43 +10,39 @@ from __future__ import annotations
 import math
 from typing import Any
 
-CLASSES, BUCKETS = 8, 32
+CLASSES, BUCKETS = 8, 64
 UNWEIGHTED = CLASSES * BUCKETS  # the list after those of all classes
-# Rows of the table, from `first` on: the list of each arm and its place there; the total weight of each
-# class; the arms in the lists of each class; and the lists.
-LIST, PLACE, WEIGHTS, TOTALS, COUNTS, LISTS = 0, 1, 2, 3, 4, 4 + CLASSES + 1
+# Rows of the table, from `first` on: the list of each arm, class * BUCKETS + bucket, and its place there; the
+# weight of each bucket; of each class, the total weight and the first bucket in use; the number of arms in
+# the lists of each class; and the lists.
+LIST, PLACE, WEIGHTS, TOTALS, TOPS, COUNTS, LISTS = 0, 1, 2, 3, 4, 5, 5 + CLASSES + 1
 HEIGHT = LISTS + UNWEIGHTED + 1
 
 
-def clear(w: Any, first: int, arms: int) -> None:
+def begin_buckets(w: Any, first: int) -> None:
+    """Compute the weights of the buckets."""
+    for bucket in range(BUCKETS):
+        w[first + WEIGHTS, bucket] = math.ldexp(0.75 if bucket % 2 else 1.0, -(bucket // 2))
+
+
+def clear_buckets(w: Any, first: int, arms: int) -> None:
     """Remove all arms."""
-    for row in range(first + TOTALS, first + LISTS):
-        for place in range(BUCKETS):
-            w[row, place] = 0.0
+    for row in range(CLASSES + 1):
+        w[first + TOTALS, row], w[first + TOPS, row] = 0.0, BUCKETS - 1.0
+        for bucket in range(BUCKETS):
+            w[first + COUNTS + row, bucket] = 0.0
     for arm in range(arms):
         w[first + LIST, arm] = -1.0
-    for bucket in range(BUCKETS):
-        w[first + WEIGHTS, bucket] = weight_of(bucket)
 
 
-def weight_of(bucket: int) -> float:
-    """Return 2^-bucket."""
-    return math.ldexp(1.0, -bucket)
+def bucket_for(weight: float) -> int:
+    """Return the last bucket whose weight is at least this one."""
+    mantissa, exponent = math.frexp(max(weight, 2.0 ** (-BUCKETS // 2)))
+    return min(max(-2 * exponent + int(mantissa <= 0.75), 0), BUCKETS - 1)
 
 
-def bucket_for(weight: float, bucket: int, power: float) -> tuple[int, float]:
-    """Return the last bucket whose weight is at least this one, and its weight; searched from a bucket."""
-    while bucket > 0 and weight > power:
-        bucket -= 1
-        power *= 2.0
-    while bucket < BUCKETS - 1 and weight <= 0.5 * power:
-        bucket += 1
-        power *= 0.5
-    return bucket, power
-
-
-def move(w: Any, first: int, arm: int, to: int) -> None:
-    """Move an arm to another list; its number is class * BUCKETS + bucket."""
+def move_arm(w: Any, first: int, arm: int, to: int) -> None:
+    """Move an arm to another list."""
     old = int(w[first + LIST, arm])
     if old >= 0:
         row, bucket = old // BUCKETS, old % BUCKETS
@@ -62,19 +58,19 @@ def move(w: Any, first: int, arm: int, to: int) -> None:
     w[first + PLACE, arm] = count
     w[first + COUNTS + row, bucket] = count + 1
     w[first + TOTALS, row] += w[first + WEIGHTS, bucket]
+    w[first + TOPS, row] = min(w[first + TOPS, row], float(bucket))
     w[first + LIST, arm] = to
 
 
-def pick(w: Any, first: int, row: int, position: float) -> tuple[int, float, float]:
+def find_arm(w: Any, first: int, row: int, position: float) -> tuple[int, float, float]:
     """Return the arm at a position on the line of a class, the position within its weight, and its weight."""
-    bucket, weight = 0, 1.0
-    while bucket < BUCKETS - 1:
-        part = w[first + COUNTS + row, bucket] * weight
-        if position < part:
-            break
+    bucket = int(w[first + TOPS, row])
+    part = w[first + COUNTS + row, bucket] * w[first + WEIGHTS, bucket]
+    while position >= part and bucket < BUCKETS - 1:
         position -= part
         bucket += 1
-        weight *= 0.5
+        part = w[first + COUNTS + row, bucket] * w[first + WEIGHTS, bucket]
+    weight = w[first + WEIGHTS, bucket]
     place = int(position / weight)
     count = int(w[first + COUNTS + row, bucket])
     if place >= count:  # by rounding, beyond the end

@@ -1,53 +1,49 @@
 """Envelopes of the upper tails of scores, so that a score can be sampled by its density alone.
 
 The distributions are those of `score_sampling`. With y = score - threshold, the density of every score above
-the threshold is at most mass * rate * exp(-rate y). The rate may be chosen freely, and the mass follows from
-the logarithm of the density, which is concave: its tangent with slope -rate lies above it.
+the threshold is at most exp(height - rate y). The rate may be chosen freely, and the height follows from the
+logarithm of the density, which is concave: its tangent with slope -rate lies above it.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from maillard.simulation.compiling import rare
-from maillard.simulation.engines.score_sampling import (
-    BETA,
-    GAUSSIAN,
-    GUMBEL,
-    stirling_error,
-)
+from maillard.simulation.engines.score_sampling import BETA, GAUSSIAN, GUMBEL, stirling_error
 
 SQRT_2PI = math.sqrt(2.0 * math.pi)
 
 
-def tail_mass(code: int, a: float, b: float, norm: float, threshold: float, rate: float) -> float:
-    """Return a mass for which mass * rate * exp(-rate y) bounds the density; inf without a finite one.
+def tangent(code: int, a: float, b: float, norm: float, threshold: float, rate: float) -> float:
+    """Return the height of a line above the logarithm of the density; inf if there is none.
 
-    `norm` is the logarithm of the constant of a Beta density (see `log_norm`).
+    The line is height - rate y, for y >= 0. `log_density` defines the density. `norm` is the logarithm of the
+    constant of a Beta density (see `log_norm`).
     """
     if code == GAUSSIAN:
         z, v = (threshold - a) / b, rate * b
-        return np.exp(0.5 * v * v - v * z if v > z else -0.5 * z * z) / (v * SQRT_2PI)
+        return 0.5 * v * v - v * z if v > z else -0.5 * z * z
     if code == GUMBEL:  # exp(-z) exp(-exp(-z)) <= exp(-z)
-        return np.exp(min((a - threshold) / b, 700.0)) / (b * rate) if rate * b <= 1.0 else np.inf
-    # The tangent with slope -rate touches the logarithm of the density where a quadratic polynomial is zero.
+        return (a - threshold) / b if rate * b <= 1.0 else np.inf
+    # The line touches the logarithm of the density where a quadratic polynomial is zero.
     i, j = a - 1.0, b - 1.0
     linear = rate - (i + j)
-    x = (linear + np.sqrt(linear * linear + 4.0 * rate * i)) / (2.0 * rate)
-    x = max(x, threshold)
-    return np.exp(min(norm + i * np.log(x) + j * np.log(1.0 - x) + rate * (x - threshold), 700.0)) / rate
+    x = max((linear + np.sqrt(linear * linear + 4.0 * rate * i)) / (2.0 * rate), threshold)
+    if j == 0.0:
+        return norm + rate * (1.0 - threshold)
+    return norm + i * np.log(x) + j * np.log(1.0 - x) + rate * (x - threshold) if x < 1.0 else np.inf
 
 
-def tail_rate(code: int, a: float, b: float, x: float) -> float:
-    """Return minus the slope of the logarithm of the density at x: the best rate for scores near x."""
+def best_rate(code: int, a: float, b: float, x: float) -> float:
+    """Return the best rate for scores near x: minus the slope of the logarithm of the density there."""
     if code == GAUSSIAN:
         return (x - a) / (b * b)
     if code == GUMBEL:
         return 1.0 / b
-    return (b - 1.0) / (1.0 - x) - (a - 1.0) / x
+    return b / (1.0 - x) - (a - 1.0) / x  # b instead of b - 1, for uniform scores
 
 
 def log_density(code: int, a: float, b: float, norm: float, x: float) -> float:
@@ -98,14 +94,16 @@ def low_point(code: int, a: float, b: float) -> float:
     return max(np.sin(max(angle, 0.0)) ** 2, 0.01 * a / (a + b))
 
 
-def low_tail_mass(code: int, a: float, b: float, norm: float, threshold: float) -> float:
-    """Return an upper bound on P(score <= threshold); inf if the density does not rise at the threshold."""
-    rate = -tail_rate_at(code, a, b, threshold)
+def is_sure(code: int, a: float, b: float, norm: float, threshold: float, probability: float) -> bool:
+    """Return whether the tangent at the threshold bounds P(score <= threshold) by a probability."""
+    rate = -slope_at(code, a, b, threshold)
     if not rate > 0.0:
-        return np.inf
-    return np.exp(log_density(code, a, b, norm, threshold)) / (rate * density_scale(code, b))
+        return False
+    return np.exp(log_density(code, a, b, norm, threshold)) <= probability * rate * density_scale(code, b)
 
 
-def tail_rate_at(code: int, a: float, b: float, x: float) -> float:
+def slope_at(code: int, a: float, b: float, x: float) -> float:
     """Return minus the slope of the logarithm of the density at x."""
-    return (1.0 - np.exp((a - x) / b)) / b if code == GUMBEL else tail_rate(code, a, b, x)
+    if code == GAUSSIAN:
+        return (x - a) / (b * b)
+    return (1.0 - np.exp((a - x) / b)) / b if code == GUMBEL else (b - 1.0) / (1.0 - x) - (a - 1.0) / x

@@ -44,7 +44,7 @@ def sample_beta(a: float, b: float, rng: Any) -> float:
 
 @rare
 def sample_gamma(shape: float, rng: Any) -> float:
-    """Sample a gamma variable of shape at least 1 from a normal one, by rejection (Marsaglia and Tsang 2000)."""
+    """Sample a gamma variable of shape >= 1 by rejection of a cubed normal one (Marsaglia and Tsang 2000)."""
     d = shape - 1.0 / 3.0
     c = 1.0 / np.sqrt(9.0 * d)
     while True:
@@ -99,7 +99,6 @@ def sample_above(code: int, a: float, b: float, threshold: float, above: float, 
     return sample_beta_above(a, b, threshold, above, rng)
 
 
-@rare
 def sample_below(code: int, a: float, b: float, threshold: float, rng: Any) -> float:
     """Sample a score given that it does not exceed the threshold, by rejection: few exceed it."""
     score = sample_score(code, a, b, rng)
