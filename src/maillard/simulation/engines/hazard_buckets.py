@@ -1,7 +1,7 @@
 """Buckets of arms by class and rounded weight: updates and samples in O(1) (Matias, Vitter and Ni 2003).
 
 The weights of the buckets are 1, 3/4, 1/2, 3/8, 1/4 and so on, so that sums of them have no rounding errors.
-An update that leaves an arm in its bucket costs nothing here. The arms of a class share what the caller needs.
+An update that leaves an arm in its bucket costs nothing here. Arms of a class share what the caller needs.
 `UNWEIGHTED` is one more list, for arms without a weight.
 """
 

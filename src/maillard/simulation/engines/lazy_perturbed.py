@@ -13,9 +13,9 @@ certain and its score is almost certainly above the threshold, it is *sure*: it 
 whenever there is no point, at the cost of one random number and a comparison.
 
 Arms whose envelopes have about the same rate form a class with one common rate, so that the heights of its
-points can be sampled in order. Within a class the arms lie in buckets (see `hazard_buckets`), and most rewards
-leave an arm in its bucket. Every threshold, class and bucket gives the same distribution of the choice; they
-are chosen anew when the work since the last time exceeds the cost of doing so.
+points can be sampled in order. Within a class the arms lie in buckets (see `hazard_buckets`), and most
+rewards leave an arm in its bucket. Every threshold, class and bucket gives the same distribution of the
+choice; they are chosen anew when the work since the last time exceeds the cost of doing so.
 """
 
 from __future__ import annotations
