@@ -36,6 +36,7 @@ PAPER = (
     "kl-ms",
     "ts",
     "ts-sg",
+    "ts-bernoulli",
     "aoucb",
     "ucb1",
     "ucb+",
@@ -43,6 +44,7 @@ PAPER = (
     "moss",
     "imed",
 )
+BERNOULLI_ONLY = ("kl-ms", "ts-bernoulli")
 GAUSSIAN, BERNOULLI = "gaussian-equal", "bernoulli-equal"
 SHORT, LONG = 20_000, 200_000
 CELLS = [(SHORT, 2), (SHORT, 10), (SHORT, 100), (SHORT, 1000), (LONG, 10), (LONG, 1000)]
@@ -163,7 +165,7 @@ def measure_cells(effort: Effort) -> list[Cell]:
     for family in (GAUSSIAN, BERNOULLI):
         for horizon, arms in CELLS:
             for name in PAPER:
-                if name == "kl-ms" and family != BERNOULLI:
+                if name in BERNOULLI_ONLY and family != BERNOULLI:
                     continue
                 cell = measure(name, family, arms, horizon, effort)
                 cells.append(cell)

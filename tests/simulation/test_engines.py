@@ -166,6 +166,11 @@ FROZEN = [
         (spec, "bernoulli-equal:arms=40", 400)
         for spec in ("ms", "ms+", "kl-ms", "ts-bernoulli", "ts", "moss", "ucb1")
     ],
+    *[
+        (spec, "bernoulli-equal:arms=100", t)
+        for spec in ("ts-bernoulli", "ts-sg", "boltzmann-gumbel")
+        for t in (110, 1500)
+    ],
 ]  # fmt: skip
 
 
@@ -286,6 +291,13 @@ def test_a_delay_of_zero_equals_no_delay(delay) -> None:
     late, still = (plan_of("ms+", f"bernoulli:0.5,0.4{end}", 200, 1) for end in (f",delay={delay}", ""))
     assert engines_for(late) == engines_for(still)
     assert np.array_equal(run_trials(late, 0, 20).pulls, run_trials(still, 0, 20).pulls)
+
+
+@pytest.mark.parametrize("spec", ["ms", "ts", "ucb1"])
+def test_the_memory_of_thousands_of_arms_is_used_until_the_end_of_a_trial(spec) -> None:
+    """So large a table is returned to the system when it is freed, and later uses crash."""
+    made = run_trials(plan_of(spec, "bernoulli-equal:arms=20000", 50, 0, LAZY), 0, 2)
+    assert (made.pulls.sum(axis=1) == 50).all()
 
 
 class Wild(maillard.Sampled):

@@ -31,7 +31,7 @@ class Indexed(Policy):
     - "root": mean + width / √n, where the width depends on t and k only;
     - "quadratic": -(ln n + w n (best - mean)²), where w is a constant;
     - "separable": mean + width · level, where the width depends on n, the level on t, and both on k. "root"
-      is a special case. A GPU reads both from tables, and evaluates the formula only where they cannot decide.
+      is a special case. A GPU reads both from tables, and evaluates the formula where they cannot decide.
 
     >>> from maillard import Tally
     >>> class Hopeful(Indexed):

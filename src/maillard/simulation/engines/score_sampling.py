@@ -37,8 +37,23 @@ def sample_score(code: int, a: float, b: float, rng: Any) -> float:
 
 
 def sample_beta(a: float, b: float, rng: Any) -> float:
-    """Sample Beta(a, b)."""
-    return rng.beta(a, b)
+    """Sample Beta(a, b), a, b >= 1, as a ratio of gamma variables."""
+    x = sample_gamma(a, rng)
+    return x / (x + sample_gamma(b, rng))
+
+
+@rare
+def sample_gamma(shape: float, rng: Any) -> float:
+    """Sample a gamma variable of shape >= 1 by rejection of a cubed normal one (Marsaglia and Tsang 2000)."""
+    d = shape - 1.0 / 3.0
+    c = 1.0 / np.sqrt(9.0 * d)
+    while True:
+        x = normal(rng)
+        v = 1.0 + c * x
+        if v > 0.0:
+            u, v = uniform(rng), v * v * v
+            if u < 1.0 - 0.0331 * x * x * x * x or np.log(u) < 0.5 * x * x + d * (1.0 - v + np.log(v)):
+                return d * v
 
 
 @rare
@@ -84,7 +99,6 @@ def sample_above(code: int, a: float, b: float, threshold: float, above: float, 
     return sample_beta_above(a, b, threshold, above, rng)
 
 
-@rare
 def sample_below(code: int, a: float, b: float, threshold: float, rng: Any) -> float:
     """Sample a score given that it does not exceed the threshold, by rejection: few exceed it."""
     score = sample_score(code, a, b, rng)

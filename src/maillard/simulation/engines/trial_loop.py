@@ -181,7 +181,7 @@ def build(
             copy_tally(table, arms, observed_pulls, observed_sums)
             for _ in range(choice_count if trial == trials - 1 else 0):
                 choices[choose_arm(choose, f, w, arms, constant, decaying, decay, observed + 1, rng)] += 1
-            w[N, 0] = table[N, 0]  # keeps the table, which w borrows, alive until here
+            table[N, 0] = w[N, 0]  # keeps the table, which w borrows, alive until here
         return 0
 
     return run
