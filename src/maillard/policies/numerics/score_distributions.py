@@ -6,6 +6,7 @@ is a location, and quadrature may move the origin so that narrow distributions a
 
 from __future__ import annotations
 
+import functools
 from typing import ClassVar
 
 import numpy as np
@@ -15,6 +16,7 @@ from maillard.policies.numerics.binomial import log_binomial
 
 _LOG_SQRT_2PI = 0.5 * np.log(2.0 * np.pi)
 _SQRT_HALF = np.sqrt(0.5)
+_FEW_TAILS = 2048
 
 
 class ScoreDistribution:
@@ -22,6 +24,7 @@ class ScoreDistribution:
 
     shifts: ClassVar[bool] = True
     allowed: ClassVar[str] = "two finite numbers, the second > 0"
+    has_simple_cdf: ClassVar[bool] = False  # whether `logs` takes hardly longer than a density
     code: ClassVar[int] = -1  # identifies the family in compiled simulation; -1 if it is not available there
 
     def usable(self, a: Floats, b: Floats) -> Bools:
@@ -30,6 +33,14 @@ class ScoreDistribution:
 
     def logs(self, x: Floats, a: Floats, b: Floats) -> tuple[Floats, Floats]:
         """Return ln F(x) and ln(f(x) / F(x)), accurate in both tails."""
+        raise NotImplementedError
+
+    def log_density(self, x: Floats, a: Floats, b: Floats) -> Floats:
+        """Return ln f(x); not needed if `has_simple_cdf` is true."""
+        raise NotImplementedError
+
+    def slopes(self, x: Floats, a: Floats, b: Floats) -> tuple[Floats, Floats]:
+        """Return the first and the second derivative of ln f."""
         raise NotImplementedError
 
     def ends(self, a: Floats, b: Floats) -> tuple[Floats, Floats]:
@@ -60,14 +71,12 @@ class _Gaussian(ScoreDistribution):
         With y = (x - a) / (b √2) and e = erfcx(|y|), F is e/2 exp(-y²) below the mean, and 1 minus this
         above.
         """
-        from scipy.special import erfcx
-
         # Quadrature spends most of its time here, so arrays are reused.
         y = x - a
         y *= _SQRT_HALF / b
         square = y * y
         below = y < 0.0
-        half = erfcx(np.abs(y, out=y), out=y)
+        half = _scaled_tail(np.abs(y, out=y))
         half *= 0.5
         above = np.exp(-square)
         above *= half
@@ -80,6 +89,16 @@ class _Gaussian(ScoreDistribution):
         log -= drop
         return log, ratio
 
+    def log_density(self, x: Floats, a: Floats, b: Floats) -> Floats:
+        y = x - a
+        y *= _SQRT_HALF / b
+        y *= y
+        log: Floats = np.subtract(-(np.log(b) + _LOG_SQRT_2PI), y, out=y)
+        return log
+
+    def slopes(self, x: Floats, a: Floats, b: Floats) -> tuple[Floats, Floats]:
+        return (a - x) / (b * b), -1.0 / (b * b)
+
     def ends(self, a: Floats, b: Floats) -> tuple[Floats, Floats]:
         return a - 12.0 * b, a + 12.0 * b
 
@@ -91,14 +110,49 @@ class _Gaussian(ScoreDistribution):
         return log
 
 
+@functools.cache
+def _tail_coefficients() -> list[float]:
+    """Return the polynomial in t = (y - 4) / (y + 4) that is (1 + 2 y) erfcx(y), to 2e-15."""
+    from scipy.special import erfcx
+
+    fitted = np.polynomial.Chebyshev.interpolate(
+        lambda t: (1.0 + 8.0 * (1.0 + t) / (1.0 - t)) * erfcx(4.0 * (1.0 + t) / (1.0 - t)), 22
+    )
+    return [float(each) for each in fitted.convert(kind=np.polynomial.Polynomial).coef[::-1]]
+
+
+def _scaled_tail(y: Floats) -> Floats:
+    """Return erfcx(y) for y >= 0; for large arrays by a polynomial, which takes a fifth of the time."""
+    if y.size <= _FEW_TAILS:
+        from scipy.special import erfcx
+
+        tail: Floats = erfcx(y, out=y)
+        return tail
+    t = (y - 4.0) / (y + 4.0)
+    first, *rest = _tail_coefficients()
+    tail = np.full_like(t, first)
+    for coefficient in rest:
+        tail *= t
+        tail += coefficient
+    y *= 2.0
+    y += 1.0
+    tail /= y
+    return tail
+
+
 class _Gumbel(ScoreDistribution):
     """a + b Gumbel(0, 1)."""
 
     code: ClassVar[int] = 1
+    has_simple_cdf: ClassVar[bool] = True
 
     def logs(self, x: Floats, a: Floats, b: Floats) -> tuple[Floats, Floats]:
         z = (x - a) / b
         return -np.exp(-z), -z - np.log(b)
+
+    def slopes(self, x: Floats, a: Floats, b: Floats) -> tuple[Floats, Floats]:
+        rise = np.exp((a - x) / b)
+        return (rise - 1.0) / b, -rise / (b * b)
 
     def ends(self, a: Floats, b: Floats) -> tuple[Floats, Floats]:
         return a - 4.4 * b, a + 72.0 * b
@@ -137,6 +191,25 @@ class _Beta(ScoreDistribution):
             ratio[deep] = np.log(a[deep] * _beta_fraction(p[deep], a[deep], b[deep]))
             log_cdf[deep] = log_density[deep] - ratio[deep]
         return log_cdf, ratio
+
+    def log_density(self, x: Floats, a: Floats, b: Floats) -> Floats:
+        """Return a v - (a+b) ln(1 + p expm1(v)) relative to the peak p = a / (a+b), for v = x - ln(a/b)."""
+        n = a + b
+        v = x - np.log(a / b)
+        log = np.expm1(v)
+        log *= a / n
+        np.log1p(log, out=log)
+        log *= -n
+        v *= a
+        log += v
+        log += np.log(n - 1.0) + log_binomial(a - 1.0, b - 1.0, a / n, b / n) + np.log(a / n) + np.log(b / n)
+        return log
+
+    def slopes(self, x: Floats, a: Floats, b: Floats) -> tuple[Floats, Floats]:
+        from scipy.special import expit
+
+        p, q = expit(x), expit(-x)
+        return a * q - b * p, -(a + b) * p * q
 
     def ends(self, a: Floats, b: Floats) -> tuple[Floats, Floats]:
         from scipy.special import betainccinv, betaincinv

@@ -1,0 +1,158 @@
+"""The integrals of all arms on panels that they share, from densities alone.
+
+P(a) = ∫ f_a(x) / F_a(x) Π_b F_b(x) dx. The panels are narrow compared with every distribution that varies on
+them, so the values of a density at the 16 Gauss-Legendre nodes of a panel determine its integral up to each
+node. The distribution functions are sums of these integrals, from the left for small values and from the
+right for values near 1. No special function is evaluated, except at the lower end of the first panel.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from maillard.array_types import Bools, Floats
+from maillard.policies.numerics.score_distributions import ScoreDistribution
+
+ORDER = 16
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(ORDER)
+# Legendre coefficients of the polynomial through the values at the nodes.
+_COEFFICIENTS = (
+    np.polynomial.legendre.legvander(NODES, ORDER - 1) * WEIGHTS[:, None] * (np.arange(ORDER) + 0.5)
+)
+# Integrals of this polynomial from the left end of [-1, 1] to each node.
+_UP_TO_NODES = _COEFFICIENTS @ np.stack(
+    [np.polynomial.legendre.legval(NODES, np.polynomial.legendre.legint(unit, lbnd=-1)) for unit in np.eye(ORDER)]
+)
+LAST_TERMS = _COEFFICIENTS[:, -2:]
+_RESOLVED = 1e-6  # allowed size of the last two coefficients of an integrand, relative to its whole integral
+BEYOND_LAST = 1e-4  # a 16-point rule integrates 32 terms exactly, and the terms fall at least geometrically
+_WIDTH = 1.5  # of panels, in units of the scale of the narrowest distribution that varies on them
+_TAIL_WIDTH = 1.0  # in lower tails, where densities grow by large factors
+_TAIL_DEPTH = 7.0
+_MAX_PANELS = 4096
+_BLOCK = 1 << 16  # values of one array in memory
+_KEPT = 1 << 21  # densities that are kept between the two passes
+_EPS = float(np.finfo(np.float64).eps)
+
+
+class Arms(NamedTuple):
+    """Distinct score distributions and their numbers of copies, sorted by upper end, highest first."""
+
+    noise: ScoreDistribution
+    a: Floats
+    b: Floats
+    copies: Floats
+    low: Floats
+    high: Floats
+    spread: Floats
+
+    def rows(self, part: slice) -> Arms:
+        """Return some of the arms."""
+        return Arms(self.noise, *(column[part] for column in self[1:]))
+
+
+def integrate(arms: Arms, negligible: float) -> tuple[Floats, Floats]:
+    """Return the probability of each arm and a bound on its error; values below `negligible` are rough."""
+    edges = _edges(arms)
+    value, error = np.zeros(arms.a.size), np.zeros(arms.a.size)
+    some = slice(0, int(np.count_nonzero(arms.high > edges[0])))  # the density of the others is 0 there
+    while True:
+        value[some], error[some], resolved = _integrate(arms.rows(some), edges, negligible)
+        middle = 0.5 * (edges[1:] + edges[:-1])
+        split = ~resolved & (middle > edges[:-1]) & (middle < edges[1:])
+        if not split.any() or edges.size > _MAX_PANELS:
+            return value, error
+        edges = np.sort(np.concatenate([edges, middle[split]]))
+
+
+def _edges(arms: Arms) -> Floats:
+    """Return the edges of panels, from the largest lower end of any distribution to the largest upper end."""
+    leader = int(np.argmax(arms.low))
+    bottom, top = float(arms.low[leader]), float(arms.high[0])
+    # Below its upper end a distribution varies. Scales within a factor 2 share panels.
+    narrowest = np.minimum.accumulate(arms.spread)
+    level = np.ceil(np.log2(narrowest[0] / narrowest))
+    first = np.flatnonzero(np.diff(level, prepend=-1.0) > 0)
+    starts = [*arms.high[first].tolist(), bottom]
+    widths = (_WIDTH * narrowest[first]).tolist()
+    tail = bottom + _TAIL_DEPTH * float(arms.spread[leader])
+    edges = [np.array([bottom])]
+    for upper, lower, width in zip(starts[-2::-1], starts[:0:-1], widths[::-1], strict=True):
+        for low, high, step in (
+            (max(lower, bottom), min(upper, tail), min(width, _TAIL_WIDTH * float(arms.spread[leader]))),
+            (max(lower, tail, bottom), upper, width),
+        ):
+            if high > low:
+                edges.append(np.linspace(low, high, 1 + int(np.ceil((high - low) / step)))[1:])
+    joined = np.concatenate(edges)
+    joined[-1] = top
+    return joined
+
+
+def _integrate(arms: Arms, edges: Floats, negligible: float) -> tuple[Floats, Floats, Bools]:
+    """Return probabilities, bounds on their errors, and which panels are narrow enough."""
+    half = 0.5 * np.diff(edges)
+    x = (0.5 * (edges[1:] + edges[:-1])[:, None] + half[:, None] * NODES).ravel()
+    at_bottom = np.exp(_log_cdf(arms, edges[0]))
+    total = np.zeros(x.size)
+    # The arms are sorted by upper end: the distributions of a block vary on the first panels only.
+    panels = np.searchsorted(edges[:-1], arms.high, side="left")
+    blocks, start = [], 0
+    while start < arms.a.size:
+        stop = start + max(1, _BLOCK // (ORDER * int(panels[start])))
+        blocks.append(slice(start, stop))
+        start = stop
+    keep = sum(arms.a[part].size * ORDER * int(panels[part][0]) for part in blocks) <= _KEPT
+    kept = []
+    for part in blocks:
+        some = arms.rows(part)
+        log_cdf, ratio = _on_panels(some, x, half[: panels[part][0]], at_bottom[part])
+        total[: log_cdf.shape[1]] += some.copies @ log_cdf
+        kept.append(ratio if keep else None)
+    product = np.exp(total).reshape(-1, ORDER) * half[:, None]
+    value, error = np.empty(arms.a.size), np.empty(arms.a.size)
+    resolved = np.ones(half.size, np.bool_)
+    for part, stored in zip(blocks, kept, strict=True):
+        some, count = arms.rows(part), int(panels[part][0])
+        ratio = _on_panels(some, x, half[:count], at_bottom[part])[1] if stored is None else stored
+        integrand = ratio.reshape(-1, count, ORDER) * product[:count]
+        each = integrand @ WEIGHTS
+        last = 2.0 * np.abs(integrand @ LAST_TERMS).sum(axis=2)
+        value[part] = whole = each.sum(axis=1)
+        resolved[:count] &= (last <= _RESOLVED * np.maximum(whole, negligible)[:, None]).all(axis=0)
+        error[part] = BEYOND_LAST * last.sum(axis=1)
+    return value, error, resolved
+
+
+def _log_cdf(arms: Arms, x: float) -> Floats:
+    log: Floats = arms.noise.logs(np.full(arms.a.size, x), arms.a, arms.b)[0]
+    return log
+
+
+def _on_panels(arms: Arms, x: Floats, half: Floats, at_bottom: Floats) -> tuple[Floats, Floats]:
+    """Return ln F and f / F at the nodes of the first panels, for each arm."""
+    x, shape = x[: ORDER * half.size], (arms.a.size, half.size, ORDER)
+    a, b = arms.a[:, None], arms.b[:, None]
+    if arms.noise.has_simple_cdf:
+        log_cdf, ratio = arms.noise.logs(x, a, b)
+        return log_cdf, np.exp(ratio, out=ratio)
+    log_density = arms.noise.log_density(x, a, b)
+    density = np.exp(log_density, out=log_density).reshape(shape)
+    inner = density @ _UP_TO_NODES
+    inner *= half[:, None]
+    each = (density @ WEIGHTS) * half
+    before = np.cumsum(each, axis=1)
+    before += at_bottom[:, None]
+    before -= each
+    after = np.cumsum(each[:, ::-1], axis=1)[:, ::-1]
+    cdf = before[:, :, None] + inner
+    np.subtract(after[:, :, None], inner, out=inner)  # the upper tail
+    near_one = inner < 0.5
+    density /= cdf
+    log_cdf = np.where(near_one, np.negative(inner, out=inner), cdf - 1.0)
+    np.log1p(log_cdf, out=log_cdf)
+    np.log(cdf, out=cdf)
+    log_cdf = np.where(near_one, log_cdf, cdf)
+    return log_cdf.reshape(arms.a.size, -1), density.reshape(arms.a.size, -1)
