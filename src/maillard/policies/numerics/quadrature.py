@@ -8,30 +8,17 @@ separately, in log space (`rare_arms`).
 
 from __future__ import annotations
 
-from functools import partial
-from typing import NamedTuple
-
 import numpy as np
 
-from maillard.array_types import Bools, Floats, Indices
-from maillard.policies.numerics.rare_arms import TOLERANCE, InterpolationTable, log_integrals
+from maillard.array_types import Floats
+from maillard.policies.numerics.distinct_arms import Arms
 from maillard.policies.numerics.score_distributions import ScoreDistribution
-from maillard.policies.numerics.shared_panels import Arms, integrate
+from maillard.policies.numerics.shared_panels import integrate
 from maillard.policies.numerics.window_integrals import log_window_integrals
 
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 _EPS = float(np.finfo(np.float64).eps)
-PANEL_TOLERANCE = 1e-10  # allowed difference between a panel and its halves, relative to an arm's probability
 RARE_PROBABILITY = 1e-20  # arms below this are integrated separately
 TRUNCATED_MASS = 4e-30  # bound on the probability outside the ends of a distribution, which is ignored
-MASS_TOLERANCE = 1e-12  # allowed difference between a panel's total and the mass of the largest score there
-MAX_PANEL_WIDTH = 4.0  # in units of the scale of any distribution that varies on the panel
-MAX_PANELS = 4096
-BLOCK_SIZE = 1 << 15  # values of ln F in memory at a time (at least one panel for every arm)
-FEW_ARMS = 32  # up to so many arms, the integrand of each rare arm is evaluated without a table
-RARE_BLOCK = 4096  # rare arms that are integrated together
-MAX_COMPARISONS = 1 << 24  # of a distribution with an interval; above it, every interval counts as unresolved
-RARE_EVALUATIONS = 1 << 17  # evaluations for the table of the largest score's distribution
 
 
 def win_log_probabilities(noise: ScoreDistribution, a: Floats, b: Floats) -> tuple[Floats, Floats]:
@@ -46,7 +33,7 @@ def win_log_probabilities(noise: ScoreDistribution, a: Floats, b: Floats) -> tup
     distinct, place, count = np.unique(a + 1j * b, return_inverse=True, return_counts=True)
     if distinct.size == 1:
         return np.full(a.size, -np.log(a.size)), np.full(a.size, _EPS)
-    arms, order = _arrange(noise, distinct.real, distinct.imag, count.astype(np.float64))
+    arms, order = Arms.sorted(noise, distinct.real, distinct.imag, count.astype(np.float64))
     with np.errstate(all="ignore"):  # log(0) = -inf is intended
         value, error = integrate(arms, RARE_PROBABILITY)
         log, error = np.log(value), (error + TRUNCATED_MASS) / np.maximum(value, RARE_PROBABILITY)
@@ -60,16 +47,3 @@ def win_log_probabilities(noise: ScoreDistribution, a: Floats, b: Floats) -> tup
     back = np.empty_like(order)
     back[order] = np.arange(order.size)
     return log[back][place], error[back][place]
-
-
-def _arrange(noise: ScoreDistribution, a: Floats, b: Floats, count: Floats) -> tuple[Arms, Indices]:
-    low, high = noise.ends(a, b)
-    if noise.shifts:
-        # The narrow distributions that matter are near the highest lower end. With the origin there, x - a is
-        # exact.
-        origin = a[np.argmax(low)]
-        a = a - origin
-        low, high = noise.ends(a, b)
-    order = np.argsort(-high, kind="stable")
-    columns = (a, b, count, low, high, noise.spread(a, b))
-    return Arms(noise, *(column[order] for column in columns)), order

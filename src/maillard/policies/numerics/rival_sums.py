@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from maillard.array_types import Bools, Floats, Indices
-from maillard.policies.numerics.shared_panels import Arms
+from maillard.policies.numerics.distinct_arms import Arms
 
 TOLERANCE = 1e-8  # of interpolated values
 _BLOCK = 1 << 15  # values of ln F in memory
@@ -31,12 +31,12 @@ class Curve(NamedTuple):
 
 def own_curve(arms: Arms, which: Indices, x: Floats) -> Curve:
     """Return ln(f / F) of each of these arms at its own points, with derivatives; `x` has one row per arm."""
-    shape = (which.size, *[1] * (x.ndim - 1))
-    a, b = arms.a[which].reshape(shape), arms.b[which].reshape(shape)
-    value = arms.noise.logs(x, a, b)[1]
-    slope, bend = arms.noise.slopes(x, a, b)
+    points = x.reshape(which.size, -1)
+    value = arms.logs(points, which)[1]
+    slope, bend = arms.noise.slopes(points, arms.a[which, None], arms.b[which, None])
     rise = np.exp(value)
-    return Curve(value, slope - rise, bend - _second(rise, slope))
+    found = value, slope - rise, bend - _second(rise, slope)
+    return Curve(*(each.reshape(x.shape) for each in found))
 
 
 def _second(rise: Floats, slope: Floats) -> Floats:
@@ -53,10 +53,10 @@ def sum_of_logs(arms: Arms, x: Floats) -> Curve:
     while first < arms.a.size:
         # The arms are sorted by upper end, above which ln F is 0.
         start = int(np.searchsorted(points, arms.high[first]))
-        part = slice(first, first + max(1, _BLOCK // max(1, start)))
-        first = part.stop
+        part = np.arange(first, min(arms.a.size, first + max(1, _BLOCK // max(1, start))))
+        first += part.size
         a, b, copies = arms.a[part, None], arms.b[part, None], arms.copies[part]
-        log_cdf, rise = arms.noise.logs(points[:start], a, b)
+        log_cdf, rise = arms.logs(points[:start], part)
         rise = np.exp(rise, out=rise)
         total[0, :start] += copies @ log_cdf
         total[1, :start] += copies @ rise
@@ -109,13 +109,17 @@ class InterpolatedSum:
             ],
             axis=1,
         )  # fmt: skip
+        unusable = ~np.isfinite(self._rows).all(axis=1)
+        self._rows[unusable, 3:8] = 0.0
+        self._rows[unusable, 3] = rise[unusable]
         # The polynomial of degree 3 differs by this in the middle of the interval.
         unlike = np.abs(curl + after + start - end) / 32.0
         # The function is concave, so it lies between its chord and its tangents.
         left, right = start - rise, rise - end
         with np.errstate(all="ignore"):
             gap = np.where(left + right > 0.0, left * right / (left + right), 0.0)
-        self.error = np.where(self._may_bend(), gap, np.minimum(unlike, gap))
+        gap = np.where(np.isfinite(gap), gap, rise)
+        self.error = np.where(self._may_bend() | unusable, gap, np.minimum(unlike, gap))
         self.error += 64 * _EPS * np.abs(value[1:])
 
     def _may_bend(self) -> Bools:
@@ -123,9 +127,7 @@ class InterpolatedSum:
         arms, left, right = self._arms, self.x[:-1], self.x[1:]
         if arms.a.size * left.size > _MAX_COMPARISONS:
             return np.ones(left.size, np.bool_)
-        peak = arms.noise.peak(arms.a, arms.b)
-        # The narrowest distribution whose bend begins below the right end, among those that end above the left.
-        bends = ((peak - 4.0 * arms.spread)[:, None] < right) & (arms.high[:, None] > left)
+        bends = ((arms.peak - 4.0 * arms.spread)[:, None] < right) & (arms.high[:, None] > left)
         hides: Bools = np.any(bends & (_MAX_WIDTH * arms.spread[:, None] < right - left), axis=0)
         return hides
 

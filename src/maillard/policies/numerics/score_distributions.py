@@ -25,6 +25,7 @@ class ScoreDistribution:
     shifts: ClassVar[bool] = True
     allowed: ClassVar[str] = "two finite numbers, the second > 0"
     has_simple_cdf: ClassVar[bool] = False  # whether `logs` takes hardly longer than a density
+    has_slow_cdf: ClassVar[bool] = False  # whether `logs` takes much longer; then `deep_logs` is needed
     code: ClassVar[int] = -1  # identifies the family in compiled simulation; -1 if it is not available there
 
     def usable(self, a: Floats, b: Floats) -> Bools:
@@ -35,8 +36,16 @@ class ScoreDistribution:
         """Return ln F(x) and ln(f(x) / F(x)), accurate in both tails."""
         raise NotImplementedError
 
-    def log_density(self, x: Floats, a: Floats, b: Floats) -> Floats:
-        """Return ln f(x); not needed if `has_simple_cdf` is true."""
+    def log_kernel(self, x: Floats, a: Floats, b: Floats) -> Floats:
+        """Return ln f(x) without the term `log_norm`; neither is needed if `has_simple_cdf` is true."""
+        raise NotImplementedError
+
+    def log_norm(self, a: Floats, b: Floats) -> Floats:
+        """Return the term of ln f that does not depend on x."""
+        return np.zeros_like(a)
+
+    def deep_logs(self, x: Floats, a: Floats, b: Floats, log_density: Floats) -> tuple[Floats, Floats]:
+        """Return `logs` far below the peak."""
         raise NotImplementedError
 
     def slopes(self, x: Floats, a: Floats, b: Floats) -> tuple[Floats, Floats]:
@@ -89,12 +98,16 @@ class _Gaussian(ScoreDistribution):
         log -= drop
         return log, ratio
 
-    def log_density(self, x: Floats, a: Floats, b: Floats) -> Floats:
+    def log_kernel(self, x: Floats, a: Floats, b: Floats) -> Floats:
         y = x - a
         y *= _SQRT_HALF / b
         y *= y
-        log: Floats = np.subtract(-(np.log(b) + _LOG_SQRT_2PI), y, out=y)
+        log: Floats = np.negative(y, out=y)
         return log
+
+    def log_norm(self, a: Floats, b: Floats) -> Floats:
+        norm: Floats = -np.log(b) - _LOG_SQRT_2PI
+        return norm
 
     def slopes(self, x: Floats, a: Floats, b: Floats) -> tuple[Floats, Floats]:
         return (a - x) / (b * b), -1.0 / (b * b)
@@ -162,6 +175,7 @@ class _Beta(ScoreDistribution):
     """The log odds of Beta(a, b), a, b >= 1: the same order, and accurate near both 0 and 1."""
 
     shifts: ClassVar[bool] = False
+    has_slow_cdf: ClassVar[bool] = True
     code: ClassVar[int] = 2
     allowed: ClassVar[str] = "two finite numbers >= 1"
 
@@ -173,8 +187,7 @@ class _Beta(ScoreDistribution):
         from scipy.special import betainc, betaincc, expit
 
         p, q = expit(x), expit(-x)
-        # The density of the log odds is p q times that of p.
-        log_density = np.log(a + b - 1.0) + log_binomial(a - 1.0, b - 1.0, p, q) + np.log(p) + np.log(q)
+        log_density = self.log_kernel(x, a, b) + self.log_norm(a, b)
         p, q, a, b = np.broadcast_arrays(p, q, a, b)
         log_cdf = np.empty(p.shape)
         for upper in (False, True):
@@ -188,22 +201,41 @@ class _Beta(ScoreDistribution):
         ratio = log_density - log_cdf
         deep = log_cdf < -640.0  # the probability underflows, its logarithm does not
         if deep.any():
-            ratio[deep] = np.log(a[deep] * _beta_fraction(p[deep], a[deep], b[deep]))
-            log_cdf[deep] = log_density[deep] - ratio[deep]
+            far = (each[deep] for each in np.broadcast_arrays(x, a, b, log_density))
+            log_cdf[deep], ratio[deep] = self.deep_logs(*far)
         return log_cdf, ratio
 
-    def log_density(self, x: Floats, a: Floats, b: Floats) -> Floats:
-        """Return a v - (a+b) ln(1 + p expm1(v)) relative to the peak p = a / (a+b), for v = x - ln(a/b)."""
+    def log_kernel(self, x: Floats, a: Floats, b: Floats) -> Floats:
+        """Return a v - (a+b) ln(q + p exp(v)) relative to the peak p = a / (a+b), for v = x - ln(a/b).
+
+        Above the peak it is computed in the same way with a and b exchanged.
+        """
         n = a + b
         v = x - np.log(a / b)
-        log = np.expm1(v)
-        log *= a / n
-        np.log1p(log, out=log)
+        above = v > 0.0
+        np.negative(np.abs(v, out=v), out=v)
+        p, q = np.where(above, b / n, a / n), np.where(above, a / n, b / n)
+        near = np.expm1(v)
+        near *= p
+        far = p * np.exp(v)
+        far += q
+        log = np.where(far > 0.5, np.log1p(near, out=near), np.log(far))
         log *= -n
-        v *= a
+        v *= np.where(above, b, a)
         log += v
-        log += np.log(n - 1.0) + log_binomial(a - 1.0, b - 1.0, a / n, b / n) + np.log(a / n) + np.log(b / n)
         return log
+
+    def log_norm(self, a: Floats, b: Floats) -> Floats:
+        # The density of the log odds is p q times that of p.
+        p, q = a / (a + b), b / (a + b)
+        norm: Floats = np.log(a + b - 1.0) + log_binomial(a - 1.0, b - 1.0, p, q) + np.log(p) + np.log(q)
+        return norm
+
+    def deep_logs(self, x: Floats, a: Floats, b: Floats, log_density: Floats) -> tuple[Floats, Floats]:
+        from scipy.special import expit
+
+        ratio = np.log(a * _beta_fraction(expit(x), a, b))
+        return log_density - ratio, ratio
 
     def slopes(self, x: Floats, a: Floats, b: Floats) -> tuple[Floats, Floats]:
         from scipy.special import expit

@@ -8,12 +8,10 @@ right for values near 1. No special function is evaluated, except at the lower e
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from maillard.array_types import Bools, Floats
-from maillard.policies.numerics.score_distributions import ScoreDistribution
+from maillard.policies.numerics.distinct_arms import Arms
 
 ORDER = 16
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(ORDER)
@@ -37,25 +35,9 @@ _KEPT = 1 << 21  # densities that are kept between the two passes
 _EPS = float(np.finfo(np.float64).eps)
 
 
-class Arms(NamedTuple):
-    """Distinct score distributions and their numbers of copies, sorted by upper end, highest first."""
-
-    noise: ScoreDistribution
-    a: Floats
-    b: Floats
-    copies: Floats
-    low: Floats
-    high: Floats
-    spread: Floats
-
-    def rows(self, part: slice) -> Arms:
-        """Return some of the arms."""
-        return Arms(self.noise, *(column[part] for column in self[1:]))
-
-
 def integrate(arms: Arms, negligible: float) -> tuple[Floats, Floats]:
     """Return the probability of each arm and a bound on its error; values below `negligible` are rough."""
-    edges = _edges(arms)
+    edges = panel_edges(arms)
     value, error = np.zeros(arms.a.size), np.zeros(arms.a.size)
     some = slice(0, int(np.count_nonzero(arms.high > edges[0])))  # the density of the others is 0 there
     while True:
@@ -67,7 +49,7 @@ def integrate(arms: Arms, negligible: float) -> tuple[Floats, Floats]:
         edges = np.sort(np.concatenate([edges, middle[split]]))
 
 
-def _edges(arms: Arms) -> Floats:
+def panel_edges(arms: Arms) -> Floats:
     """Return the edges of panels, from the largest lower end of any distribution to the largest upper end."""
     leader = int(np.argmax(arms.low))
     bottom, top = float(arms.low[leader]), float(arms.high[0])
@@ -95,7 +77,7 @@ def _integrate(arms: Arms, edges: Floats, negligible: float) -> tuple[Floats, Fl
     """Return probabilities, bounds on their errors, and which panels are narrow enough."""
     half = 0.5 * np.diff(edges)
     x = (0.5 * (edges[1:] + edges[:-1])[:, None] + half[:, None] * NODES).ravel()
-    at_bottom = np.exp(_log_cdf(arms, edges[0]))
+    at_bottom = np.exp(arms.noise.logs(np.full(arms.a.size, edges[0]), arms.a, arms.b)[0])
     total = np.zeros(x.size)
     # The arms are sorted by upper end: the distributions of a block vary on the first panels only.
     panels = np.searchsorted(edges[:-1], arms.high, side="left")
@@ -126,11 +108,6 @@ def _integrate(arms: Arms, edges: Floats, negligible: float) -> tuple[Floats, Fl
     return value, error, resolved
 
 
-def _log_cdf(arms: Arms, x: float) -> Floats:
-    log: Floats = arms.noise.logs(np.full(arms.a.size, x), arms.a, arms.b)[0]
-    return log
-
-
 def _on_panels(arms: Arms, x: Floats, half: Floats, at_bottom: Floats) -> tuple[Floats, Floats]:
     """Return ln F and f / F at the nodes of the first panels, for each arm."""
     x, shape = x[: ORDER * half.size], (arms.a.size, half.size, ORDER)
@@ -138,7 +115,8 @@ def _on_panels(arms: Arms, x: Floats, half: Floats, at_bottom: Floats) -> tuple[
     if arms.noise.has_simple_cdf:
         log_cdf, ratio = arms.noise.logs(x, a, b)
         return log_cdf, np.exp(ratio, out=ratio)
-    log_density = arms.noise.log_density(x, a, b)
+    log_density = arms.noise.log_kernel(x, a, b)
+    log_density += arms.log_norm[:, None]
     density = np.exp(log_density, out=log_density).reshape(shape)
     inner = density @ _UP_TO_NODES
     inner *= half[:, None]

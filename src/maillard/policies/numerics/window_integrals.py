@@ -13,8 +13,9 @@ from collections.abc import Callable
 import numpy as np
 
 from maillard.array_types import Floats, Indices
+from maillard.policies.numerics.distinct_arms import Arms
 from maillard.policies.numerics.rival_sums import Curve, InterpolatedSum, own_curve, sum_of_logs
-from maillard.policies.numerics.shared_panels import BEYOND_LAST, LAST_TERMS, NODES, ORDER, WEIGHTS, Arms
+from maillard.policies.numerics.shared_panels import BEYOND_LAST, LAST_TERMS, NODES, WEIGHTS
 
 _FEW = 1 << 10  # up to this product of rare arms and arms, sums are evaluated at every node
 _DEPTH = 30.0  # a window ends where the integrand has fallen by a factor exp(-30)
@@ -49,30 +50,29 @@ def _grid(arms: Arms, rare: Indices) -> Floats:
     bottom, top = arms.low[rare].min(), arms.high[0]
     leader = int(np.argmax(arms.low))
     depths = arms.spread[leader] * np.exp2(np.arange(-2.0, 64.0))
-    below = arms.noise.peak(arms.a[leader], arms.b[leader]) - depths
+    below = arms.peak[leader] - depths
     near = np.linspace(arms.low[leader], arms.high[leader], 13)
     # Above all arms only the arm's own density matters; twice as far from its peak, it is negligible.
-    end = top + (top - arms.noise.peak(arms.a[rare], arms.b[rare]).min())
+    end = top + (top - arms.peak[rare].min())
     return np.concatenate([below[below > bottom], near, np.linspace(bottom, top, 9), [end]])
 
 
 def _integrals(
     arms: Arms, rare: Indices, table: InterpolatedSum, few: bool
 ) -> tuple[Floats, Floats]:
-    near = arms
-
     def total(x: Floats) -> Curve:
-        return sum_of_logs(near, x) if few else table(x)
+        return sum_of_logs(arms, x) if few else table(x)
 
     def curve(x: Floats) -> Curve:
-        return Curve(*(mine + all_ for mine, all_ in zip(own_curve(arms, rare, x), total(x), strict=True)))
+        return Curve(*(own + rest for own, rest in zip(own_curve(arms, rare, x), total(x), strict=True)))
 
     top, peak = _peak(curve, *_bracket(arms, rare, table))
     left, right = (_end(curve, top, peak, sign) for sign in (-1.0, 1.0))
     edges = _fine_edges(arms, rare, left, right) if few else np.stack([left, top, right], axis=1)
     half = 0.5 * np.diff(edges, axis=1)
     x = 0.5 * (edges[:, 1:] + edges[:, :-1])[:, :, None] + half[:, :, None] * NODES
-    h = curve(x.reshape(rare.size, -1)).value.reshape(x.shape)
+    points = x.reshape(rare.size, -1)
+    h = (arms.logs(points, rare)[1] + total(points).value).reshape(x.shape)
     height = peak.value
     integrand = np.exp(h - height[:, None, None]) * half[:, :, None]
     whole = (integrand @ WEIGHTS).sum(axis=1)
@@ -81,23 +81,33 @@ def _integrals(
     if few:
         error *= BEYOND_LAST
     else:
-        around = np.linspace(left, right, 9, axis=1)
-        error += _BEND + table.error[table.intervals(around)].max(axis=1)
+        error += _BEND
     error += 64 * _EPS * np.abs(height)
     # If floats are too coarse to resolve the window, use the height of the peak.
     lost = ~(np.isfinite(log) & np.isfinite(error))
-    return np.where(lost, height, log), np.where(lost, 1e-6 * np.abs(height), error)
+    log, error = np.where(lost, height, log), np.where(lost, 1e-6 * np.abs(height), error)
+    if not few:
+        around = np.linspace(left, right, 9, axis=1)
+        error += table.error[table.intervals(np.where(np.isfinite(around), around, top[:, None]))].max(axis=1)
+    return log, error
 
 
 def _bracket(arms: Arms, rare: Indices, table: InterpolatedSum) -> tuple[Floats, Floats]:
-    """Return neighbouring points of the table on either side of the peak of each integrand, by bisection."""
-    low, high = np.zeros(rare.size, np.int64), np.full(rare.size, table.x.size - 1)
-    for _ in range(int(table.x.size).bit_length()):
-        middle = (low + high) // 2
-        rising = own_curve(arms, rare, table.x[middle]).slope + table.curve.slope[middle] > 0.0
-        low, high = np.where(rising, middle, low), np.where(rising, high, middle)
-    own = arms.noise.peak(arms.a[rare], arms.b[rare])
-    return np.maximum(table.x[low], own), table.x[np.minimum(low + 1, table.x.size - 1)]
+    """Return points of the table on either side of the peak of each integrand, by bisection.
+
+    The derivative of h is that of ln f_a + Σ_b ln F_b, less f_a / F_a, which is at most 1 / spread here.
+    """
+    a, b, own = arms.a[rare], arms.b[rare], arms.peak[rare]
+    ends = []
+    for less in (1.0 / arms.spread[rare], 0.0):
+        low, high = np.zeros(rare.size, np.int64), np.full(rare.size, table.x.size - 1)
+        for _ in range(int(table.x.size).bit_length()):
+            middle = (low + high) // 2
+            slope = arms.noise.slopes(table.x[middle], a, b)[0] + table.curve.slope[middle] - less
+            low, high = np.where(slope > 0.0, middle, low), np.where(slope > 0.0, high, middle)
+        ends.append((low, high))
+    (low, _), (_, high) = ends
+    return np.maximum(table.x[low], own), table.x[high]
 
 
 def _peak(curve: Callable[[Floats], Curve], low: Floats, high: Floats) -> tuple[Floats, Curve]:
@@ -139,8 +149,8 @@ def _end(curve: Callable[[Floats], Curve], top: Floats, peak: Curve, sign: float
 def _fine_edges(arms: Arms, rare: Indices, left: Floats, right: Floats) -> Floats:
     """Return the edges of narrow panels of each window; the last ones may be empty."""
     near = arms.rows(slice(0, max(1, int(np.count_nonzero(arms.high > left.min())))))
-    peak, spread = near.noise.peak(near.a, near.b)[:, None], near.spread[:, None]
-    own_peak, own_spread = arms.noise.peak(arms.a[rare], arms.b[rare]), arms.spread[rare]
+    peak, spread = near.peak[:, None], near.spread[:, None]
+    own_peak, own_spread = arms.peak[rare], arms.spread[rare]
     most = (right - left) / _PARTS
     x, edges = left, [left]
     while (x < right).any() and len(edges) < _MOST_PANELS:
