@@ -24,6 +24,9 @@ class Curve(NamedTuple):
     slope: Floats
     bend: Floats
 
+    def __add__(self, other: Curve) -> Curve:  # type: ignore[override]  # of a tuple
+        return Curve(self.value + other.value, self.slope + other.slope, self.bend + other.bend)
+
     def at(self, place: Indices) -> Curve:
         """Return the values at some places."""
         return Curve(self.value[place], self.slope[place], self.bend[place])

@@ -15,20 +15,22 @@ import numpy as np
 from maillard.array_types import Floats, Indices
 from maillard.policies.numerics.distinct_arms import Arms
 from maillard.policies.numerics.rival_sums import Curve, InterpolatedSum, own_curve, sum_of_logs
-from maillard.policies.numerics.shared_panels import BEYOND_LAST, LAST_TERMS, NODES, WEIGHTS
+from maillard.policies.numerics.shared_panels import LAST_TERMS, NODES, WEIGHTS, last_terms_error
 
 _FEW = 1 << 10  # up to this product of rare arms and arms, sums are evaluated at every node
 _DEPTH = 30.0  # a window ends where the integrand has fallen by a factor exp(-30)
 _SLACK = 12.0  # or at most by a further factor exp(-12)
 _PEAK_ACCURACY = 1e-3  # of h at its peak
 _STEPS = 60  # of Newton's method
+_END_STEPS = 12
 _WIDTH = 1.5  # of a panel, in units of the scale of any distribution that bends there
 _PARTS = 6  # of a window, at least
 _MOST_PANELS = 256
-_UPPER_END = 8.0  # scales above its peak, ln F of a rival is 0 up to rounding
 _EVALUATIONS = 1 << 17  # of ln F for interpolation, but at least _ADDED points
 _ADDED = 64
 _BLOCK = 4096  # rare arms that are integrated together
+_FAR = -300.0  # with many arms, integrals whose integrands are everywhere smaller are approximated
+_ROUGH = 0.01  # error bound for them, relative to the logarithm
 _BEND = 1e-3  # error bound for a bend that a window with few panels may miss
 _EPS = float(np.finfo(np.float64).eps)
 
@@ -41,7 +43,8 @@ def log_window_integrals(arms: Arms, rare: Indices) -> tuple[Floats, Floats]:
     with np.errstate(all="ignore"):
         table = InterpolatedSum(arms, grid, most)
         step = rare.size if few else _BLOCK
-        parts = [_integrals(arms, rare[i : i + step], table, few) for i in range(0, rare.size, step)]
+        solve = _few_integrals if few else _many_integrals
+        parts = [solve(arms, rare[i : i + step], table) for i in range(0, rare.size, step)]
     return np.concatenate([log for log, _ in parts]), np.concatenate([error for _, error in parts])
 
 
@@ -57,39 +60,61 @@ def _grid(arms: Arms, rare: Indices) -> Floats:
     return np.concatenate([below[below > bottom], near, np.linspace(bottom, top, 9), [end]])
 
 
-def _integrals(
-    arms: Arms, rare: Indices, table: InterpolatedSum, few: bool
-) -> tuple[Floats, Floats]:
-    def total(x: Floats) -> Curve:
-        return sum_of_logs(arms, x) if few else table(x)
+def _few_integrals(arms: Arms, rare: Indices, table: InterpolatedSum) -> tuple[Floats, Floats]:
+    """Integrate with exact values over narrow panels."""
 
     def curve(x: Floats) -> Curve:
-        return Curve(*(own + rest for own, rest in zip(own_curve(arms, rare, x), total(x), strict=True)))
+        return own_curve(arms, rare, x) + sum_of_logs(arms, x)
 
     top, peak = _peak(curve, *_bracket(arms, rare, table))
-    left, right = (_end(curve, top, peak, sign) for sign in (-1.0, 1.0))
-    edges = _fine_edges(arms, rare, left, right) if few else np.stack([left, top, right], axis=1)
+    edges = _fine_edges(arms, rare, _end(curve, top, peak, -1.0), _end(curve, top, peak, 1.0))
+    log, last = _integrate(edges, peak.value, lambda x: arms.logs(x, rare)[1] + sum_of_logs(arms, x).value)
+    return _with_peaks(log, last_terms_error(last, 1.0), peak.value)
+
+
+def _many_integrals(arms: Arms, rare: Indices, table: InterpolatedSum) -> tuple[Floats, Floats]:
+    """Integrate with interpolated values over two panels, or approximate the integral by Laplace's method."""
+
+    def curve_of(which: Indices) -> Callable[[Floats], Curve]:
+        return lambda x: own_curve(arms, which, x) + table(x)
+
+    top, peak = _peak(curve_of(rare), *_bracket(arms, rare, table))
+    log, error = peak.value + 0.5 * np.log(-2.0 * np.pi / peak.bend), _ROUGH * np.abs(peak.value)
+    left, right = top, top
+    near = np.flatnonzero(peak.value > _FAR)
+    if near.size:
+        some, middle, height = rare[near], top[near], peak.at(near)
+        ends = [_end(curve_of(some), middle, height, sign) for sign in (-1.0, 1.0)]
+        edges = np.stack([ends[0], middle, ends[1]], axis=1)
+        log[near], error[near] = _integrate(
+            edges, height.value, lambda x: arms.logs(x, some)[1] + table(x).value
+        )
+        error[near] += _BEND
+        left, right = top.copy(), top.copy()
+        left[near], right[near] = ends
+    log, error = _with_peaks(log, error, peak.value)
+    around = np.linspace(left, right, 9, axis=1)
+    around = np.where(np.isfinite(around), around, top[:, None])
+    return log, error + table.error[table.intervals(around)].max(axis=1)
+
+
+def _integrate(
+    edges: Floats, height: Floats, log_integrand: Callable[[Floats], Floats]
+) -> tuple[Floats, Floats]:
+    """Return ln of the integrals over all panels, and the size of the last terms relative to them."""
     half = 0.5 * np.diff(edges, axis=1)
     x = 0.5 * (edges[:, 1:] + edges[:, :-1])[:, :, None] + half[:, :, None] * NODES
-    points = x.reshape(rare.size, -1)
-    h = (arms.logs(points, rare)[1] + total(points).value).reshape(x.shape)
-    height = peak.value
+    h = log_integrand(x.reshape(height.size, -1)).reshape(x.shape)
     integrand = np.exp(h - height[:, None, None]) * half[:, :, None]
     whole = (integrand @ WEIGHTS).sum(axis=1)
-    last = 2.0 * np.abs(integrand @ LAST_TERMS).sum(axis=(1, 2))
-    log, error = height + np.log(whole), last / whole
-    if few:
-        error *= BEYOND_LAST
-    else:
-        error += _BEND
-    error += 64 * _EPS * np.abs(height)
-    # If floats are too coarse to resolve the window, use the height of the peak.
+    return height + np.log(whole), 2.0 * np.abs(integrand @ LAST_TERMS).sum(axis=(1, 2)) / whole
+
+
+def _with_peaks(log: Floats, error: Floats, height: Floats) -> tuple[Floats, Floats]:
+    """Use the height of the peak where floats are too coarse to resolve the window."""
     lost = ~(np.isfinite(log) & np.isfinite(error))
-    log, error = np.where(lost, height, log), np.where(lost, 1e-6 * np.abs(height), error)
-    if not few:
-        around = np.linspace(left, right, 9, axis=1)
-        error += table.error[table.intervals(np.where(np.isfinite(around), around, top[:, None]))].max(axis=1)
-    return log, error
+    error = np.where(lost, 1e-6 * np.abs(height), error) + 64 * _EPS * np.abs(height)
+    return np.where(lost, height, log), error
 
 
 def _bracket(arms: Arms, rare: Indices, table: InterpolatedSum) -> tuple[Floats, Floats]:
@@ -135,7 +160,7 @@ def _end(curve: Callable[[Floats], Curve], top: Floats, peak: Curve, sign: float
     """
     floor = peak.value - _DEPTH
     x = top + sign * np.sqrt(-2.0 * _DEPTH / peak.bend)
-    for _ in range(_STEPS):
+    for _ in range(_END_STEPS):
         now = curve(x)
         done = (now.value <= floor) & (now.value >= floor - _SLACK)
         after = x + (floor - now.value) / now.slope
@@ -149,15 +174,21 @@ def _end(curve: Callable[[Floats], Curve], top: Floats, peak: Curve, sign: float
 def _fine_edges(arms: Arms, rare: Indices, left: Floats, right: Floats) -> Floats:
     """Return the edges of narrow panels of each window; the last ones may be empty."""
     near = arms.rows(slice(0, max(1, int(np.count_nonzero(arms.high > left.min())))))
-    peak, spread = near.peak[:, None], near.spread[:, None]
-    own_peak, own_spread = arms.peak[rare], arms.spread[rare]
     most = (right - left) / _PARTS
     x, edges = left, [left]
     while (x < right).any() and len(edges) < _MOST_PANELS:
-        z = (x - peak) / spread
-        scale = spread * np.where(z < 0.0, 1.0 - 0.25 * z, np.where(z < _UPPER_END, 1.0, np.inf))
-        own = own_spread + 0.25 * np.abs(x - own_peak)
+        scale = _scales(near, x, np.arange(near.a.size)[:, None])
+        below = x < near.peak[:, None]
+        scale = np.where(below, scale, np.maximum(scale, near.spread[:, None]))
+        scale = np.where(x < near.high[:, None], scale, np.inf)
+        own = np.maximum(_scales(arms, x, rare), arms.spread[rare])
         x = np.minimum(right, x + np.minimum(most, _WIDTH * np.minimum(scale.min(axis=0), own)))
         edges.append(x)
     edges.append(right)
     return np.stack(edges, axis=1)
+
+
+def _scales(arms: Arms, x: Floats, which: Indices) -> Floats:
+    """Return the scale on which ln f bends at x."""
+    scale: Floats = 1.0 / np.sqrt(-arms.noise.slopes(x, arms.a[which], arms.b[which])[1])
+    return scale
