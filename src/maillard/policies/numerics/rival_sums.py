@@ -10,11 +10,11 @@ from maillard.array_types import Bools, Floats, Indices
 from maillard.policies.numerics.distinct_arms import Arms
 
 TOLERANCE = 1e-8  # of interpolated values
-_BLOCK = 1 << 15  # values of ln F in memory
+_BLOCK = 1 << 14  # values of ln F in memory
 _LOWEST = -1e290  # used in place of log 0, so that differences are finite
 _EPS = float(np.finfo(np.float64).eps)
+_MIN_WIDTH = 1e-3  # of an interval, in units of the smallest scale of any distribution
 _MAX_WIDTH = 4.0  # of an interval, in units of the scale of any distribution whose ln F bends there
-_MAX_COMPARISONS = 1 << 22  # of a distribution with an interval; above it, no interval counts as resolved
 
 
 class Curve(NamedTuple):
@@ -82,6 +82,9 @@ class InterpolatedSum:
     def __init__(self, arms: Arms, grid: Floats, most: int) -> None:
         self._arms = arms
         self.x = np.unique(grid)
+        # Derivatives would be lost to rounding in narrower intervals.
+        narrowest = _MIN_WIDTH * arms.spread.min()
+        self.x = self.x[np.diff(self.x, prepend=-np.inf) > narrowest]
         self.curve = sum_of_logs(arms, self.x)
         while True:
             self._fit()
@@ -89,8 +92,8 @@ class InterpolatedSum:
             # Very low values do not matter, so errors are compared relative to the value.
             scaled = self.error / (1.0 - self.curve.value[1:])
             worst = np.argsort(-scaled, kind="stable")[: max(0, most - self.x.size)]
-            worst = worst[(scaled[worst] > TOLERANCE) & (middle[worst] > self.x[worst])]
-            worst = np.sort(worst[middle[worst] < self.x[worst + 1]])
+            worst = worst[(scaled[worst] > TOLERANCE) & (np.diff(self.x)[worst] > 2.0 * narrowest)]
+            worst = np.sort(worst)
             if not worst.size:
                 break
             added = sum_of_logs(arms, middle[worst])
@@ -127,12 +130,20 @@ class InterpolatedSum:
 
     def _may_bend(self) -> Bools:
         """Return which intervals are much wider than a distribution whose ln F bends on them."""
-        arms, left, right = self._arms, self.x[:-1], self.x[1:]
-        if arms.a.size * left.size > _MAX_COMPARISONS:
-            return np.ones(left.size, np.bool_)
-        bends = ((arms.peak - 4.0 * arms.spread)[:, None] < right) & (arms.high[:, None] > left)
-        hides: Bools = np.any(bends & (_MAX_WIDTH * arms.spread[:, None] < right - left), axis=0)
-        return hides
+        arms, size = self._arms, self.x.size
+        # The bend of an arm covers a range of intervals. Arms of similar scale are counted together.
+        level = np.floor(np.log2(arms.spread)).astype(np.int64)
+        lowest = int(level.min())
+        row, rows = (level - lowest) * (size + 1), int(level.max()) - lowest + 1
+        start = np.searchsorted(self.x[1:], arms.peak - 4.0 * arms.spread, side="right")
+        stop = np.maximum(start, np.searchsorted(self.x[:-1], arms.high, side="left"))
+        change = np.bincount(row + start, minlength=rows * (size + 1)) - np.bincount(
+            row + stop, minlength=rows * (size + 1)
+        )
+        covered = np.cumsum(change.reshape(rows, size + 1), axis=1)[:, : size - 1] > 0
+        scale = np.exp2(np.arange(lowest, lowest + rows))[:, None]
+        bends: Bools = np.any(covered & (_MAX_WIDTH * scale < np.diff(self.x)), axis=0)
+        return bends
 
     def intervals(self, x: Floats) -> Indices:
         """Return the index of the interval that contains x."""

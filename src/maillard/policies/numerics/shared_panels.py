@@ -23,13 +23,14 @@ _COEFFICIENTS = (
 _UP_TO_NODES = _COEFFICIENTS @ np.stack(
     [np.polynomial.legendre.legval(NODES, np.polynomial.legendre.legint(unit, lbnd=-1)) for unit in np.eye(ORDER)]
 )
-LAST_TERMS = _COEFFICIENTS[:, -2:]
+LAST_TERMS = 2.0 * _COEFFICIENTS[:, -2:]  # times the length of the interval
+_SUMS = np.column_stack([WEIGHTS, LAST_TERMS])
 _RESOLVED = 1e-6  # allowed size of the last two coefficients of an integrand, relative to its whole integral
 _WIDTH = 1.5  # of panels, in units of the scale of the narrowest distribution that varies on them
 _TAIL_WIDTH = 1.0  # in lower tails, where densities grow by large factors
 _TAIL_DEPTH = 7.0
 _MAX_PANELS = 4096
-_BLOCK = 1 << 16  # values of one array in memory
+_BLOCK = 1 << 14  # values of one array in memory
 _KEPT = 1 << 21  # densities that are kept between the two passes
 _EPS = float(np.finfo(np.float64).eps)
 
@@ -99,8 +100,8 @@ def _integrate(arms: Arms, edges: Floats, negligible: float) -> tuple[Floats, Fl
         some, count = arms.rows(part), int(panels[part][0])
         ratio = _on_panels(some, x, half[:count], at_bottom[part])[1] if stored is None else stored
         integrand = ratio.reshape(-1, count, ORDER) * product[:count]
-        each = integrand @ WEIGHTS
-        last = 2.0 * np.abs(integrand @ LAST_TERMS).sum(axis=2)
+        sums = integrand @ _SUMS
+        each, last = sums[:, :, 0], np.abs(sums[:, :, 1]) + np.abs(sums[:, :, 2])
         value[part] = whole = each.sum(axis=1)
         resolved[:count] &= (last <= _RESOLVED * np.maximum(whole, negligible)[:, None]).all(axis=0)
         error[part] = last_terms_error(last.sum(axis=1), whole)
@@ -135,10 +136,8 @@ def _on_panels(arms: Arms, x: Floats, half: Floats, at_bottom: Floats) -> tuple[
     after = np.cumsum(each[:, ::-1], axis=1)[:, ::-1]
     cdf = before[:, :, None] + inner
     np.subtract(after[:, :, None], inner, out=inner)  # the upper tail
-    near_one = inner < 0.5
+    small = inner > 0.5
     density /= cdf
-    log_cdf = np.where(near_one, np.negative(inner, out=inner), cdf - 1.0)
-    np.log1p(log_cdf, out=log_cdf)
-    np.log(cdf, out=cdf)
-    log_cdf = np.where(near_one, log_cdf, cdf)
+    log_cdf = np.log1p(np.negative(inner, out=inner), out=inner)
+    log_cdf[small] = np.log(cdf[small])
     return log_cdf.reshape(arms.a.size, -1), density.reshape(arms.a.size, -1)

@@ -31,6 +31,9 @@ _ADDED = 64
 _BLOCK = 4096  # rare arms that are integrated together
 _FAR = -300.0  # with many arms, integrals whose integrands are everywhere smaller are approximated
 _ROUGH = 0.01  # error bound for them, relative to the logarithm
+# Panel edges between the outer end of a window (0) and the peak (1), near which the integrand may bend sharply.
+_GRADED, _COARSE = np.array([0, 1 / 4, 1 / 2, 3 / 4, 15 / 16, 63 / 64, 1]), np.array([0.0, 1.0])
+_MANY = 64  # with more arms than this, panels are coarse
 _BEND = 1e-3  # error bound for a bend that a window with few panels may miss
 _EPS = float(np.finfo(np.float64).eps)
 
@@ -85,11 +88,11 @@ def _many_integrals(arms: Arms, rare: Indices, table: InterpolatedSum) -> tuple[
     if near.size:
         some, middle, height = rare[near], top[near], peak.at(near)
         ends = [_end(curve_of(some), middle, height, sign) for sign in (-1.0, 1.0)]
-        edges = np.stack([ends[0], middle, ends[1]], axis=1)
-        log[near], error[near] = _integrate(
-            edges, height.value, lambda x: arms.logs(x, some)[1] + table(x).value
-        )
-        error[near] += _BEND
+        inner = _COARSE if near.size > _MANY else _GRADED
+        sides = [(end + (middle - end) * inner[:, None]).T for end in ends]
+        edges = np.concatenate([sides[0], sides[1][:, -2::-1]], axis=1)
+        log[near], last = _integrate(edges, height.value, lambda x: arms.logs(x, some)[1] + table(x).value)
+        error[near] = last_terms_error(last, 1.0) + (_BEND if near.size > _MANY else 0.0)
         left, right = top.copy(), top.copy()
         left[near], right[near] = ends
     log, error = _with_peaks(log, error, peak.value)
@@ -107,7 +110,7 @@ def _integrate(
     h = log_integrand(x.reshape(height.size, -1)).reshape(x.shape)
     integrand = np.exp(h - height[:, None, None]) * half[:, :, None]
     whole = (integrand @ WEIGHTS).sum(axis=1)
-    return height + np.log(whole), 2.0 * np.abs(integrand @ LAST_TERMS).sum(axis=(1, 2)) / whole
+    return height + np.log(whole), np.abs(integrand @ LAST_TERMS).sum(axis=(1, 2)) / whole
 
 
 def _with_peaks(log: Floats, error: Floats, height: Floats) -> tuple[Floats, Floats]:
