@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from maillard.array_types import Floats
+from maillard.array_types import Bools, Floats
 from maillard.errors import InvalidValue
 from maillard.policies.base.arm_matrices import apply_formula, as_arm_vector
 from maillard.policies.base.policy import Policy, ProbabilityKind, include_cold_arms, rounding_error
@@ -99,11 +99,17 @@ class DiscretelyPerturbed(Perturbed):
             size=size.astype(np.int64),
         )
 
-    def _win(self, n: Floats, s: Floats) -> tuple[Floats, Floats]:
+    def _solve_arms(
+        self, tally: Any, x: Any, mask: Bools | None, t: int, bounds: bool
+    ) -> tuple[Floats, Floats | None]:
+        pulls, sums = (tally.pulls, tally.sums) if mask is None else (tally.pulls[mask], tally.sums[mask])
+        return self._win(pulls.astype(np.float64), sums, bounds=bounds)
+
+    def _win(self, n: Floats, s: Floats, *, bounds: bool = True) -> tuple[Floats, Floats]:
         from maillard.policies.numerics import lattice
 
         scores = self.components(n, s)
         if (largest := int(scores.size.max())) >= 2**32:
             where = f"{self.name}: number of rewards and pseudo-rewards of an arm"
             raise InvalidValue(where, largest, "fewer than 2**32; use fewer pulls or a smaller a")
-        return lattice.win_log_probabilities(scores, n.size)
+        return lattice.win_log_probabilities(scores, n.size, bounds=bounds)

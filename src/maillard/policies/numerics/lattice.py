@@ -21,10 +21,13 @@ from maillard.errors import InvalidValue
 from maillard.policies.numerics.support_cells import BinomialScores, cells
 
 
-def win_log_probabilities(scores: BinomialScores, arms: int) -> tuple[Floats, Floats]:
+def win_log_probabilities(
+    scores: BinomialScores, arms: int, *, bounds: bool = True
+) -> tuple[Floats, Floats]:
     """Return the log probability that each arm has the largest score, and a bound on the error of each.
 
-    Ties are broken uniformly at random.
+    Ties are broken uniformly at random. Without `bounds`, the effect of cells is not included in the errors,
+    which saves two thirds of the time.
 
     >>> arm, trials, size = np.array([0, 1]), np.array([1, 2]), np.array([1, 1])
     >>> weight, offset, half = np.array([1.0, 1.0]), np.array([0.0, 0.0]), np.array([0.5, 0.5])
@@ -45,7 +48,7 @@ def win_log_probabilities(scores: BinomialScores, arms: int) -> tuple[Floats, Fl
     # Rounding errors: eps * |J - mp| in a log mass, and about eps * sqrt(n) in a cumulative sum of n terms.
     scale = 8 + 4 * math.sqrt(scores.trials.max()) + math.sqrt(len(row))
     error = np.where(possible, abs(excess) + 2.0**-50 * (scale - 4 * log_p), 0)
-    if ends:
+    if ends and bounds:
         (bottom, top), less, more = ends, log_mass - slack, log_mass + slack
         low = _sweep(arm, bottom, top, less, more, copies=copies)[possible]
         high = _sweep(arm, top, bottom, more, less, copies=copies)[possible]

@@ -8,8 +8,13 @@ import numpy as np
 
 from maillard.array_types import Floats, Ints
 from maillard.policies.numerics.binomial import log_binomial
+from maillard.policies.numerics.support_windows import rare_windows
 
-BUDGET = 2**20  # maximum number of listed support points (or 12 per component); above it, points share cells
+BUDGET = 2**15  # maximum number of listed support points (or 12 per component); above it, points share cells
+MOST_POINTS = 2**20  # maximum number of single points where the largest score is likely
+MOST_WINDOW_POINTS = 2**16  # maximum number of single points for arms that are rarely the largest
+TAIL_CELLS = 512  # of a component, on each side
+SPREAD = 12.0  # standard deviations around the mean of a component
 
 
 @dataclass(frozen=True)
@@ -55,32 +60,45 @@ def cells(scores: BinomialScores, copies: Floats) -> tuple[Ints, Ints, Ints, Int
     return row, first, place, last, log_mass, slack
 
 
-def _cuts(scores: BinomialScores, copies: Floats, low: Ints, high: Ints) -> Ints:
-    """Return component and first J of each cell; cells are smallest where the largest score is likely."""
+def _cuts(scores: BinomialScores, copies: Floats, low: Ints, high: Ints) -> tuple[Ints, Ints]:
+    """Return component and first J of each cell; where the largest score is likely, cells are single points."""
     mean, count = scores.trials * scores.probability, copies[scores.arm] * scores.weight
     unit = np.maximum(np.sqrt(mean * (1 - scores.probability)), 1)
     centre, scale = ((scores.offset + mean) / scores.size)[:, None], (unit / scores.size)[:, None]
-    # A rough approximation, used only to place cells: P(largest < ends[0]) ~ exp(-25), P(largest > ends[1]) ~
-    # 1e-10.
-    ends, width = np.full(2, centre.min()), (centre + 10 * scale).max() - centre.min()
+    # A rough approximation, used only to place cells: P(largest < ends[0]) ~ exp(-110), P(largest > ends[1]) ~
+    # 1e-30.
+    ends, width = np.full(2, centre.min()), (centre + 20 * scale).max() - centre.min()
     for step in width / 2.0 ** np.arange(1, 31):
         z = np.clip((ends + step - centre) / scale, -40, 40)
         deficit = count @ np.where(z < 0, 0.7 + z * z / 2, 0.5 * np.exp(-z * z / 2))
-        ends += step * (deficit > [25, 1e-10])
-    z, top = ((ends - centre) / scale).T
-    left = np.clip(mean + unit * np.clip(z, -9, 3), low, high)
-    right = np.clip(mean + unit * np.where(z > 4, top, np.minimum(top, 9)), low, high)
-    found = []
-    for group in (np.flatnonzero(z > 4), np.flatnonzero(z <= 4)):
-        most = min(2**16, max(8, BUDGET // 2 // max(1, len(group))))
-        a, b, c, d, u = (x[group, None] for x in (low, high, left, right, unit))
-        t = np.arange(1, 1 + most // 8) / (1 + most // 8)
+        ends += step * (deficit > [110, 1e-30])
+    bottom, top = ((ends - centre) / scale).T
+    left = np.clip(mean + unit * np.clip(bottom, -SPREAD, SPREAD), low, high).astype(np.int64)
+    right = np.clip(mean + unit * np.clip(top, -SPREAD, SPREAD), low, high).astype(np.int64)
+    # A component whose scores are far below the likely ones has no single points, but cells at them.
+    far = np.clip(mean + unit * np.stack([bottom, top]), low, high).astype(np.int64)
+    share = max(4, BUDGET // 2 // len(low))
+    exact = int((right - left).sum()) + 1 <= MOST_POINTS
+    tails = np.linspace(0, 1, max(2, min(TAIL_CELLS, share // 4)))
+    windows: dict[int, list[Ints]] = {}
+    if exact:
+        for component, first, last in rare_windows(scores, copies, MOST_WINDOW_POINTS):
+            windows.setdefault(component, []).append(np.arange(first, last + 1))
+    pieces = []
+    for i, (a, b, c, d) in enumerate(zip(low.tolist(), high.tolist(), left.tolist(), right.tolist(), strict=True)):
+        if b - a < share:
+            pieces.append(np.arange(a, b + 1))
+            continue
+        u = float(unit[i])
+        inner = np.arange(c, d + 1) if exact or d - c < share else np.linspace(c, d, share)
         # The smallest point is a cell of its own: it decides which arms can have the largest score at all.
-        down, up = (u * np.expm1(t * np.log1p(x / u)) for x in (c - a, b - d))
-        inner = c + (d - c) * np.linspace(0, 1, most - 2 * len(t) - 3)
-        edges = np.concatenate([a, a + 1, c - down, inner, d + up, b], axis=1)
-        edges = np.sort(np.clip(edges.astype(np.int64), a, b), axis=1)
-        edges = np.where(b - a < most, np.minimum(a + np.arange(most), b), edges)
-        row, column = np.nonzero(np.diff(edges, append=b + 1))
-        found.append(np.stack([group[row], edges[row, column]]))
-    return np.concatenate(found, axis=1)
+        edges = [
+            np.array([a, a + 1, d + 1, b]),
+            c - u * np.expm1(tails * np.log1p((c - a) / u)),
+            inner,
+            d + u * np.expm1(tails * np.log1p((b - d) / u)),
+            np.linspace(far[0, i], far[1, i], tails.size),
+            *windows.get(i, []),
+        ]
+        pieces.append(np.unique(np.clip(np.concatenate(edges).astype(np.int64), a, b)))
+    return np.repeat(np.arange(len(low)), [piece.size for piece in pieces]), np.concatenate(pieces)
