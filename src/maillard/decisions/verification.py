@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -302,6 +302,7 @@ class RowChecker:
         self.state = 0
         self.origins: dict[str, Decision] = {}
         self.repeats: list[Decision] = []
+        self._earlier: tuple[State, State] | None = None  # a state, and the same with an earlier formula
 
     def check(self, row: Row, state: State) -> None:
         decision = row.decision
@@ -331,11 +332,13 @@ class RowChecker:
 
     def _recompute(self, decision: Decision, state: State) -> str | None:
         """Recompute the probabilities of a decision; return the problem with the logged ones."""
-        version, policy = decision.formula_version, state.policy
-        if version != policy.formula_version:
-            reason = f"formula version {version} of {policy.name} is not the installed one"
+        version, name = decision.formula_version, state.policy.name
+        versioned = self._with_version(state, version)
+        if versioned is None:
+            reason = f"formula version {version} of {name} is not the installed one"
             self.found.not_recomputed[reason] += 1
             return None
+        state = versioned
         eligible, encoded = decision.eligible, decision.encoded
         again = (
             state.choice_distribution(frozenset(eligible))
@@ -360,6 +363,19 @@ class RowChecker:
             self.found.largest_error = max(self.found.largest_error, float((error / scale).max()))
         self.found.recomputed += 1
         return None
+
+    def _with_version(self, state: State, version: int) -> State | None:
+        """Return the state with this version of the policy's formula; None if it is not known."""
+        if version == state.policy.formula_version:
+            return state
+        known, earlier = self._earlier or (None, state)
+        if state is not known or earlier.policy.formula_version != version:
+            policy = state.policy.earlier_version(version)
+            if policy is None:
+                return None
+            earlier = replace(state, policy=policy, _bound=[], _segments={})
+            self._earlier = state, earlier
+        return earlier
 
     def check_repeats(self) -> None:
         """Check the repeats of the current state, after all of its rows have been read."""

@@ -97,6 +97,10 @@ class WithFloor(Policy, kw_only=False):
     def bind(self, arms: Sequence[str]) -> WithFloor:
         return WithFloor(self.policy.bind(arms), self.epsilon, decay=self.decay)
 
+    def earlier_version(self, version: int) -> WithFloor | None:
+        inner = self.policy.earlier_version(version)
+        return None if inner is None else WithFloor(inner, self.epsilon, decay=self.decay)
+
     def floor_probabilities(self, arms: int) -> Floats:
         """Return the constant probability of each arm in round 1; without a decay, in every round.
 

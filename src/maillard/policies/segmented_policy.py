@@ -80,6 +80,10 @@ class SegmentedPolicy(Policy):
     def bind(self, arms: Sequence[str]) -> SegmentedPolicy:
         return SegmentedPolicy(policy=self.policy.bind(arms))
 
+    def earlier_version(self, version: int) -> SegmentedPolicy | None:
+        inner = self.policy.earlier_version(version)
+        return None if inner is None else SegmentedPolicy(policy=inner)
+
     def constant_probabilities(self, arms: int) -> Floats | None:
         return self.policy.constant_probabilities(arms)
 

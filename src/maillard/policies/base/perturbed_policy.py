@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -32,11 +33,20 @@ class Perturbed(Policy):
 
     engine_shape: ClassVar[str | None] = "perturbed"
     probability_kind: ClassVar[ProbabilityKind] = "quadrature"
+    # 1: other quadrature of arms below 1e-20, and other cells of discrete scores
+    formula_version: ClassVar[int] = 2
     noise: ClassVar[ScoreDistribution]
 
     def score(self, n: Any, s: Any) -> tuple[Any, Any]:
         """Return the two parameters of the score distribution of an arm with n pulls and reward sum s."""
         raise NotImplementedError
+
+    def earlier_version(self, version: int) -> Policy | None:
+        if version != 1 or type(self).formula_version != Perturbed.formula_version:
+            return super().earlier_version(version)
+        earlier = copy.copy(self)
+        object.__setattr__(earlier, "formula_version", 1)
+        return earlier
 
     def _solve(self, n: Floats, s: Floats, t: int) -> tuple[Floats, Floats | None]:
         warm = n > 0
@@ -57,7 +67,10 @@ class Perturbed(Policy):
             raise InvalidValue(f"{self.name}: score of arm {arm}", given, self.noise.allowed)
         if n.size == 2 and (log := self.noise.pair(a, b)) is not None:
             return log, rounding_error(log)
-        return quadrature.win_log_probabilities(self.noise, a, b)
+        log, error = quadrature.win_log_probabilities(self.noise, a, b)
+        if self.formula_version == 1:  # which was rough for arms that are almost never chosen
+            error[log <= quadrature.LOG_RARE + 1e-9] = np.inf
+        return log, error
 
 
 class DiscretelyPerturbed(Perturbed):
@@ -112,4 +125,6 @@ class DiscretelyPerturbed(Perturbed):
         if (largest := int(scores.size.max())) >= 2**32:
             where = f"{self.name}: number of rewards and pseudo-rewards of an arm"
             raise InvalidValue(where, largest, "fewer than 2**32; use fewer pulls or a smaller a")
-        return lattice.win_log_probabilities(scores, n.size, bounds=bounds)
+        return lattice.win_log_probabilities(
+            scores, n.size, bounds=bounds, everywhere=self.formula_version == 1
+        )

@@ -169,6 +169,10 @@ class Policy(PolicyDisplay):
         """Return the part of each probability that does not depend on the tally; None without one."""
         return None
 
+    def earlier_version(self, version: int) -> Policy | None:
+        """Return the policy with this version of its formula, for `verify`; None if it is not known."""
+        return self if version == self.formula_version else None
+
     @property
     def needs_horizon(self) -> bool:
         """Whether the horizon must be known before the first choice."""
