@@ -17,6 +17,7 @@ from maillard.policies.numerics.binomial import log_binomial
 _LOG_SQRT_2PI = 0.5 * np.log(2.0 * np.pi)
 _SQRT_HALF = np.sqrt(0.5)
 _FEW_TAILS = 2048
+_MAX_EXPONENT = 700.0  # larger ones overflow
 
 
 class ScoreDistribution:
@@ -206,22 +207,21 @@ class _Beta(ScoreDistribution):
         return log_cdf, ratio
 
     def log_kernel(self, x: Floats, a: Floats, b: Floats) -> Floats:
-        """Return a v - (a+b) ln(q + p exp(v)) relative to the peak p = a / (a+b), for v = x - ln(a/b).
+        """Return a v - (a+b) ln(1 + p expm1(v)) relative to the peak p = a / (a+b), for v = x - ln(a/b).
 
-        Above the peak it is computed in the same way with a and b exchanged.
+        If a is larger than b, the roles of both are exchanged: the terms must not be large.
         """
-        n = a + b
+        n, least = a + b, np.minimum(a, b)
         v = x - np.log(a / b)
-        above = v > 0.0
-        np.negative(np.abs(v, out=v), out=v)
-        p, q = np.where(above, b / n, a / n), np.where(above, a / n, b / n)
-        near = np.expm1(v)
-        near *= p
-        far = p * np.exp(v)
-        far += q
-        log = np.where(far > 0.5, np.log1p(near, out=near), np.log(far))
+        v *= np.where(a > b, -1.0, 1.0)
+        within = np.minimum(v, _MAX_EXPONENT)
+        log = np.expm1(within)
+        log *= least / n
+        np.log1p(log, out=log)
+        within -= v
+        log -= within
         log *= -n
-        v *= np.where(above, b, a)
+        v *= least
         log += v
         return log
 

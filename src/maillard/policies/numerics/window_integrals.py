@@ -22,7 +22,6 @@ _DEPTH = 30.0  # a window ends where the integrand has fallen by a factor exp(-3
 _SLACK = 12.0  # or at most by a further factor exp(-12)
 _PEAK_ACCURACY = 1e-3  # of h at its peak
 _STEPS = 60  # of Newton's method
-_END_STEPS = 12
 _WIDTH = 1.5  # of a panel, in units of the scale of any distribution that bends there
 _PARTS = 6  # of a window, at least
 _MOST_PANELS = 256
@@ -159,19 +158,24 @@ def _end(curve: Callable[[Floats], Curve], top: Floats, peak: Curve, sign: float
     """Return a point on one side where the integrand is negligible.
 
     A tangent of a concave function lies above it. So a Newton step from inside the window ends outside, and
-    one from outside stays outside.
+    one from outside stays outside. Where the function falls much faster than its tangents, halving is faster.
     """
     floor = peak.value - _DEPTH
+    inner, outer = top, np.full_like(top, sign * np.inf)
     x = top + sign * np.sqrt(-2.0 * _DEPTH / peak.bend)
-    for _ in range(_END_STEPS):
+    for _ in range(_STEPS):
         now = curve(x)
-        done = (now.value <= floor) & (now.value >= floor - _SLACK)
-        after = x + (floor - now.value) / now.slope
+        inside, done = now.value > floor, (now.value <= floor) & (now.value >= floor - _SLACK)
+        inner, outer = np.where(inside, x, inner), np.where(inside, outer, x)
+        step, middle = x + (floor - now.value) / now.slope, 0.5 * (inner + outer)
+        further = np.where(sign * (step - outer) < 0.0, step, middle)
+        nearer = np.where(sign * (middle - step) < 0.0, middle, step)
+        after = np.where(inside, further, np.where(np.isfinite(step), nearer, middle))
         done |= ~(np.abs(after - x) > 1e-3 * np.abs(x - top))
         if done.all():
             break
         x = np.where(done, x, after)
-    return x
+    return np.where(np.isfinite(outer), outer, x)
 
 
 def _fine_edges(arms: Arms, rare: Indices, left: Floats, right: Floats) -> Floats:
