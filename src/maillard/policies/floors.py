@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -97,9 +97,9 @@ class WithFloor(Policy, kw_only=False):
     def bind(self, arms: Sequence[str]) -> WithFloor:
         return WithFloor(self.policy.bind(arms), self.epsilon, decay=self.decay)
 
-    def earlier_version(self, version: int) -> WithFloor | None:
+    def earlier_version(self, version: int) -> Self | None:
         inner = self.policy.earlier_version(version)
-        return None if inner is None else WithFloor(inner, self.epsilon, decay=self.decay)
+        return None if inner is None else type(self)(inner, self.epsilon, decay=self.decay)
 
     def floor_probabilities(self, arms: int) -> Floats:
         """Return the constant probability of each arm in round 1; without a decay, in every round.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from maillard import specs
 from maillard.array_types import Bools, Floats
@@ -80,9 +80,9 @@ class SegmentedPolicy(Policy):
     def bind(self, arms: Sequence[str]) -> SegmentedPolicy:
         return SegmentedPolicy(policy=self.policy.bind(arms))
 
-    def earlier_version(self, version: int) -> SegmentedPolicy | None:
+    def earlier_version(self, version: int) -> Self | None:
         inner = self.policy.earlier_version(version)
-        return None if inner is None else SegmentedPolicy(policy=inner)
+        return None if inner is None else type(self)(policy=inner)
 
     def constant_probabilities(self, arms: int) -> Floats | None:
         return self.policy.constant_probabilities(arms)

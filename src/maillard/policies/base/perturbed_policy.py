@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -35,18 +34,12 @@ class Perturbed(Policy):
     probability_kind: ClassVar[ProbabilityKind] = "quadrature"
     # 1: other quadrature of arms below 1e-20, and other cells of discrete scores
     formula_version: ClassVar[int] = 2
+    earlier_versions: ClassVar[tuple[int, ...]] = (1,)
     noise: ClassVar[ScoreDistribution]
 
     def score(self, n: Any, s: Any) -> tuple[Any, Any]:
         """Return the two parameters of the score distribution of an arm with n pulls and reward sum s."""
         raise NotImplementedError
-
-    def earlier_version(self, version: int) -> Policy | None:
-        if version != 1 or type(self).formula_version != Perturbed.formula_version:
-            return super().earlier_version(version)
-        earlier = copy.copy(self)
-        object.__setattr__(earlier, "formula_version", 1)
-        return earlier
 
     def _solve(self, n: Floats, s: Floats, t: int) -> tuple[Floats, Floats | None]:
         warm = n > 0
@@ -69,7 +62,7 @@ class Perturbed(Policy):
             return log, rounding_error(log)
         log, error = quadrature.win_log_probabilities(self.noise, a, b)
         if self.formula_version == 1:  # which was rough for arms that are almost never chosen
-            error[log <= quadrature.LOG_RARE + 1e-9] = np.inf
+            error[log <= quadrature.LOG_RARE] = np.inf
         return log, error
 
 

@@ -17,7 +17,8 @@ def _integral_matrix() -> Floats:
     legendre = np.polynomial.legendre
     values = legendre.legvander(_NODES, _ORDER - 1) * _WEIGHTS[:, None] * (np.arange(_ORDER) + 0.5)
     powers = [legendre.leg2poly(legendre.legint(unit, lbnd=-1)) for unit in np.eye(_ORDER)]
-    return values @ np.array([np.pad(each, (0, _ORDER + 1 - each.size)) for each in powers])
+    integrals: Floats = values @ np.array([np.pad(each, (0, _ORDER + 1 - each.size)) for each in powers])
+    return integrals
 
 
 _INTEGRALS = _integral_matrix()
@@ -27,7 +28,7 @@ class CdfTable:
     """The distribution functions of several scores, integrated once from their densities."""
 
     def __init__(
-        self, noise: ScoreDistribution, a: Floats, b: Floats, low: Floats, high: Floats, log_norm: Floats
+        self, noise: ScoreDistribution, a: Floats, b: Floats, *, low: Floats, high: Floats, log_norm: Floats
     ) -> None:
         self._noise = noise
         # A distribution function may grow by large factors near its lower end, so panels are narrower there.

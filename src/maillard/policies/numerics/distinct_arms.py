@@ -56,4 +56,4 @@ class Arms:
     def _table(self) -> CdfTable | None:
         if not self.noise.has_slow_cdf or self.a.size > _MOST_TABLES:
             return None
-        return CdfTable(self.noise, self.a, self.b, self.low, self.high, self.log_norm)
+        return CdfTable(self.noise, self.a, self.b, low=self.low, high=self.high, log_norm=self.log_norm)

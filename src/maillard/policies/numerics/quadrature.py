@@ -18,7 +18,7 @@ from maillard.policies.numerics.window_integrals import log_window_integrals
 
 _EPS = float(np.finfo(np.float64).eps)
 RARE_PROBABILITY = 1e-20  # arms below this are integrated separately
-LOG_RARE = float(np.log(RARE_PROBABILITY))
+LOG_RARE = float(np.log(RARE_PROBABILITY)) + 1e-9
 TRUNCATED_MASS = 4e-30  # bound on the probability outside the ends of a distribution, which is ignored
 
 
@@ -43,7 +43,7 @@ def win_log_probabilities(noise: ScoreDistribution, a: Floats, b: Floats) -> tup
     if rare.size:
         found, error[rare] = log_window_integrals(arms, rare)
         # The shared panels have shown that these probabilities are at most RARE_PROBABILITY.
-        log[rare] = np.minimum(found, LOG_RARE)
+        log[rare] = np.minimum(found, np.log(RARE_PROBABILITY))
     log, error = np.minimum(log - surplus, 0.0), error + abs(surplus) + 8 * _EPS * (8.0 + np.abs(log))
     back = np.empty_like(order)
     back[order] = np.arange(order.size)

@@ -1,4 +1,4 @@
-"""Σ_b ln F_b, the log distribution function of the largest score, with two derivatives: exact or interpolated."""
+"""Σ_b ln F_b, the log distribution function of the largest score: exact or interpolated."""
 
 from __future__ import annotations
 
@@ -68,9 +68,7 @@ def sum_of_logs(arms: Arms, x: Floats) -> Curve:
     whole[:, order] = total
     value, slope, bend = whole.reshape(3, *x.shape)
     finite = value > _LOWEST
-    return Curve(
-        np.where(finite, value, _LOWEST), np.where(finite, slope, 0.0), np.where(finite, bend, 0.0)
-    )
+    return Curve(np.where(finite, value, _LOWEST), np.where(finite, slope, 0.0), np.where(finite, bend, 0.0))
 
 
 class InterpolatedSum:

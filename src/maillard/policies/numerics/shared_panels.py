@@ -21,7 +21,10 @@ _COEFFICIENTS = (
 )
 # Integrals of this polynomial from the left end of [-1, 1] to each node.
 _UP_TO_NODES = _COEFFICIENTS @ np.stack(
-    [np.polynomial.legendre.legval(NODES, np.polynomial.legendre.legint(unit, lbnd=-1)) for unit in np.eye(ORDER)]
+    [
+        np.polynomial.legendre.legval(NODES, np.polynomial.legendre.legint(unit, lbnd=-1))
+        for unit in np.eye(ORDER)
+    ]
 )
 LAST_TERMS = 2.0 * _COEFFICIENTS[:, -2:]  # times the length of the interval
 _SUMS = np.column_stack([WEIGHTS, LAST_TERMS])

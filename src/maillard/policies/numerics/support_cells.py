@@ -63,12 +63,12 @@ def cells(
 
 
 def _cuts(scores: BinomialScores, copies: Floats, low: Ints, high: Ints) -> tuple[Ints, Ints]:
-    """Return component and first J of each cell; where the largest score is likely, cells are single points."""
+    """Return component and first J of each cell: single points where they decide a probability."""
     mean, count = scores.trials * scores.probability, copies[scores.arm] * scores.weight
     unit = np.maximum(np.sqrt(mean * (1 - scores.probability)), 1)
     centre, scale = ((scores.offset + mean) / scores.size)[:, None], (unit / scores.size)[:, None]
-    # A rough approximation, used only to place cells: P(largest < ends[0]) ~ exp(-110), P(largest > ends[1]) ~
-    # 1e-30.
+    # A rough approximation, used only to place cells: P(largest < ends[0]) ~ exp(-110) and
+    # P(largest > ends[1]) ~ 1e-30.
     ends, width = np.full(2, centre.min()), (centre + 20 * scale).max() - centre.min()
     for step in width / 2.0 ** np.arange(1, 31):
         z = np.clip((ends + step - centre) / scale, -40, 40)
@@ -87,7 +87,9 @@ def _cuts(scores: BinomialScores, copies: Floats, low: Ints, high: Ints) -> tupl
     for component, first, last in rare_windows(scores, copies, MOST_WINDOW_POINTS):
         windows.setdefault(component, []).append(np.arange(first, last + 1))
     pieces = []
-    for i, (a, b, c, d) in enumerate(zip(low.tolist(), high.tolist(), left.tolist(), right.tolist(), strict=True)):
+    for i, (a, b, c, d) in enumerate(
+        zip(low.tolist(), high.tolist(), left.tolist(), right.tolist(), strict=True)
+    ):
         if b - a < share:
             pieces.append(np.arange(a, b + 1))
             continue
@@ -105,8 +107,8 @@ def _cuts(scores: BinomialScores, copies: Floats, low: Ints, high: Ints) -> tupl
     return np.repeat(np.arange(len(low)), [piece.size for piece in pieces]), np.concatenate(pieces)
 
 
-def _even_cuts(scores: BinomialScores, copies: Floats, low: Ints, high: Ints) -> Ints:
-    """Return the same for scores with too many points: cells are smallest where the largest score is likely."""
+def _even_cuts(scores: BinomialScores, copies: Floats, low: Ints, high: Ints) -> tuple[Ints, Ints]:
+    """Return the same for too many points: cells are smallest where the largest score is likely."""
     mean, count = scores.trials * scores.probability, copies[scores.arm] * scores.weight
     unit = np.maximum(np.sqrt(mean * (1 - scores.probability)), 1)
     centre, scale = ((scores.offset + mean) / scores.size)[:, None], (unit / scores.size)[:, None]
@@ -133,4 +135,5 @@ def _even_cuts(scores: BinomialScores, copies: Floats, low: Ints, high: Ints) ->
         edges = np.where(b - a < most, np.minimum(a + np.arange(most), b), edges)
         row, column = np.nonzero(np.diff(edges, append=b + 1))
         found.append(np.stack([group[row], edges[row, column]]))
-    return np.concatenate(found, axis=1)
+    component, first = np.concatenate(found, axis=1)
+    return component, first

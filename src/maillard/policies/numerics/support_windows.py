@@ -53,16 +53,19 @@ def rare_windows(scores: BinomialScores, copies: Floats, most: int) -> list[tupl
     unit = np.maximum(np.sqrt(scores.trials * scores.probability * (1.0 - scores.probability)), 1.0)
     for i in rare[np.argsort(-height[rare])].tolist():
         first = _lower_end(scores, float(left[i]))
-        upper = np.where(
-            scores.arm == arms[i], np.inf, scores.trials * scores.probability + _SPREAD * unit
-        )
+        upper = np.where(scores.arm == arms[i], np.inf, scores.trials * scores.probability + _SPREAD * unit)
         last = np.ceil(np.minimum(right[i] * scores.size - scores.offset, upper)) + 1.0
         first, last = np.maximum(first, 0.0), np.minimum(last, scores.trials)
         some = np.flatnonzero((last > first) & (upper > left[i] * scores.size - scores.offset))
         most -= int((last - first)[some].sum())
         if most < 0:
             break
-        found += zip(order[some].tolist(), first[some].astype(int).tolist(), last[some].astype(int).tolist(), strict=True)
+        found += zip(
+            order[some].tolist(),
+            first[some].astype(int).tolist(),
+            last[some].astype(int).tolist(),
+            strict=True,
+        )
     return found
 
 

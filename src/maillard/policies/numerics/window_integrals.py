@@ -3,7 +3,8 @@
 Such an arm has the largest score only if its own score is high and all other scores are low. The integrand
 exp(h), with h = ln f_a - ln F_a + Σ_b ln F_b, is log-concave. Newton steps find its peak and the window
 outside of which it is negligible. For few arms, the window is divided into panels that are narrow compared
-with the scale on which any ln F bends. For many arms, Σ_b ln F_b is interpolated, and a window has few panels.
+with the scale on which any ln F bends. For many arms, Σ_b ln F_b is interpolated, and a window has few
+panels.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _ADDED = 64
 _BLOCK = 4096  # rare arms that are integrated together
 _FAR = -300.0  # with many arms, integrals whose integrands are everywhere smaller are approximated
 _ROUGH = 0.01  # error bound for them, relative to the logarithm
-# Panel edges between the outer end of a window (0) and the peak (1), near which the integrand may bend sharply.
+# Panel edges between the outer end of a window (0) and the peak (1), where the integrand may bend sharply.
 _GRADED, _COARSE = np.array([0, 1 / 4, 1 / 2, 3 / 4, 15 / 16, 63 / 64, 1]), np.array([0.0, 1.0])
 _MANY = 64  # with more arms than this, panels are coarse
 _BEND = 1e-3  # error bound for a bend that a window with few panels may miss

@@ -1,0 +1,32 @@
+"""Versions of formulas: `verify` recomputes old decisions with the version that they were made with."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, ClassVar, Self
+
+
+class VersionedFormula:
+    """Part of the interface of policies: the version of the formula, and earlier ones."""
+
+    formula_version: ClassVar[int] = 1  # increases when the probabilities of a tally change; stored in logs
+    earlier_versions: ClassVar[
+        tuple[int, ...]
+    ] = ()  # those that can still be computed; declare both together
+
+    def earlier_version(self, version: int) -> Self | None:
+        """Return the policy with this version of its formula; None if it is not known."""
+        if version == self.formula_version:
+            return self
+        if version not in self.earlier_versions or not self._declares_both():
+            return None
+        earlier = copy.copy(self)
+        object.__setattr__(earlier, "formula_version", version)
+        return earlier
+
+    @classmethod
+    def _declares_both(cls) -> bool:
+        """Whether the earlier versions are those of this formula, and not of one that a subclass replaced."""
+        names: Any = ("formula_version", "earlier_versions")
+        first, second = (next(base for base in cls.__mro__ if name in base.__dict__) for name in names)
+        return first is second
