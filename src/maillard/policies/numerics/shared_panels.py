@@ -29,7 +29,9 @@ _UP_TO_NODES = _COEFFICIENTS @ np.stack(
 LAST_TERMS = 2.0 * _COEFFICIENTS[:, -2:]  # times the length of the interval
 _SUMS = np.column_stack([WEIGHTS, LAST_TERMS])
 _RESOLVED = 1e-6  # allowed size of the last two coefficients of an integrand, relative to its whole integral
-_WIDTH = 1.5  # of panels, in units of the scale of the narrowest distribution that varies on them
+_WIDTH = (
+    1.75  # of panels for one arm, in units of the scale of the narrowest distribution that varies on them
+)
 _TAIL_WIDTH = 1.0  # in lower tails, where densities grow by large factors
 _TAIL_DEPTH = 7.0
 _MAX_PANELS = 4096
@@ -61,7 +63,9 @@ def panel_edges(arms: Arms) -> Floats:
     level = np.ceil(np.log2(narrowest[0] / narrowest))
     first = np.flatnonzero(np.diff(level, prepend=-1.0) > 0)
     starts = [*arms.high[first].tolist(), bottom]
-    widths = (_WIDTH * narrowest[first]).tolist()
+    # The largest of many scores has a narrower distribution than each of them.
+    count = arms.copies[arms.high > bottom].sum()
+    widths = (_WIDTH / (1.0 + 0.1 * np.log(count)) * narrowest[first]).tolist()
     tail = bottom + _TAIL_DEPTH * float(arms.spread[leader])
     edges = [np.array([bottom])]
     for upper, lower, width in zip(starts[-2::-1], starts[:0:-1], widths[::-1], strict=True):

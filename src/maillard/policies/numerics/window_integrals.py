@@ -29,11 +29,11 @@ _MOST_PANELS = 256
 _EVALUATIONS = 1 << 17  # of ln F for interpolation, but at least _ADDED points
 _ADDED = 64
 _BLOCK = 4096  # rare arms that are integrated together
-_FAR = -300.0  # with many arms, integrals whose integrands are everywhere smaller are approximated
+_FAR = -300.0  # with many rare arms, integrals of exp(h) with smaller h everywhere are approximated
 _ROUGH = 0.01  # error bound for them, relative to the logarithm
 # Panel edges between the outer end of a window (0) and the peak (1), where the integrand may bend sharply.
 _GRADED, _COARSE = np.array([0, 1 / 4, 1 / 2, 3 / 4, 15 / 16, 63 / 64, 1]), np.array([0.0, 1.0])
-_MANY = 64  # with more arms than this, panels are coarse
+_MANY = 256  # with more rare arms than this, panels are coarse
 _BEND = 1e-3  # error bound for a bend that a window with few panels may miss
 _EPS = float(np.finfo(np.float64).eps)
 
@@ -84,21 +84,22 @@ def _many_integrals(arms: Arms, rare: Indices, table: InterpolatedSum) -> tuple[
     top, peak = _peak(curve_of(rare), *_bracket(arms, rare, table))
     log, error = peak.value + 0.5 * np.log(-2.0 * np.pi / peak.bend), _ROUGH * np.abs(peak.value)
     left, right = top, top
-    near = np.flatnonzero(peak.value > _FAR)
+    many = rare.size > _MANY
+    near = np.flatnonzero(peak.value > _FAR) if many else np.arange(rare.size)
     if near.size:
         some, middle, height = rare[near], top[near], peak.at(near)
         ends = [_end(curve_of(some), middle, height, sign) for sign in (-1.0, 1.0)]
-        inner = _COARSE if near.size > _MANY else _GRADED
+        inner = _COARSE if many else _GRADED
         sides = [(end + (middle - end) * inner[:, None]).T for end in ends]
         edges = np.concatenate([sides[0], sides[1][:, -2::-1]], axis=1)
         log[near], last = _integrate(edges, height.value, lambda x: arms.logs(x, some)[1] + table(x).value)
-        error[near] = last_terms_error(last, 1.0) + (_BEND if near.size > _MANY else 0.0)
+        error[near] = last_terms_error(last, 1.0) + (_BEND if many else 0.0)
         left, right = top.copy(), top.copy()
         left[near], right[near] = ends
     log, error = _with_peaks(log, error, peak.value)
-    around = np.linspace(left, right, 9, axis=1)
+    around = np.linspace(left, right, 17, axis=1)
     around = np.where(np.isfinite(around), around, top[:, None])
-    return log, error + table.error[table.intervals(around)].max(axis=1)
+    return log, error + 4.0 * table.error[table.intervals(around)].max(axis=1)
 
 
 def _integrate(
