@@ -15,7 +15,13 @@ class VersionedFormula:
     ] = ()  # those that can still be computed; declare both together
 
     def earlier_version(self, version: int) -> Self | None:
-        """Return the policy with this version of its formula; None if it is not known."""
+        """Return the policy with this version of its formula; None if it is not known.
+
+        >>> from maillard import policy
+        >>> made = policy("ts", sigma2=0.25)
+        >>> made.formula_version, made.earlier_version(1).formula_version, made.earlier_version(9)
+        (2, 1, None)
+        """
         if version == self.formula_version:
             return self
         if version not in self.earlier_versions or not self._declares_both():
