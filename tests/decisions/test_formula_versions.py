@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 
 from maillard import Bandit, Reward, Tally, policies, policy, read_log, verify
 from maillard.policies.base import Perturbed
+from maillard.policies.base.formula_versions import earlier_version
 from maillard.policies.numerics.score_distributions import GAUSSIAN
 
 # One arm has a probability below 1e-20, the others have not.
@@ -48,8 +50,8 @@ def test_a_wrong_probability_of_version_1_is_found(monkeypatch) -> None:
 
 @pytest.mark.parametrize("spec", ["ts", "boltzmann-gumbel", "ts-bernoulli"])
 def test_version_1_states_no_bound_for_arms_that_are_almost_never_chosen(spec) -> None:
-    now = policy(spec, sigma2=0.25)
-    earlier = now.earlier_version(1)
+    now: Any = policy(spec, sigma2=0.25)
+    earlier = earlier_version(now, 1)
     assert (earlier.formula_version, now.formula_version, str(earlier)) == (1, 2, str(now))
     old, new = earlier.distribution(TALLY), now.distribution(TALLY)
     assert np.array_equal(old.log_probabilities, new.log_probabilities)
@@ -60,18 +62,19 @@ def test_version_1_states_no_bound_for_arms_that_are_almost_never_chosen(spec) -
 
 
 def test_version_1_of_discrete_scores_lists_all_points() -> None:
-    made = policy("phe")
-    old, new = made.earlier_version(1).distribution(TALLY), made.distribution(TALLY)
+    made: Any = policy("phe")
+    old, new = earlier_version(made, 1).distribution(TALLY), made.distribution(TALLY)
     assert not np.array_equal(old.error, new.error)  # other points were listed
     assert (np.abs(old.log_probabilities - new.log_probabilities) <= old.error + new.error).all()
 
 
 def test_wrappers_pass_the_version_on() -> None:
     for spec in ("ts:floor=0.1", "segmented:policy=ts"):
-        earlier = policy(spec, reward_range=(0, 1)).earlier_version(1)
+        made: Any = policy(spec, reward_range=(0, 1))
+        earlier = earlier_version(made, 1)
         assert (earlier.formula_version, earlier.policy.formula_version) == (1, 1)
         assert earlier.bind(["a", "b"]).formula_version == 1
-        assert policy(spec, reward_range=(0, 1)).earlier_version(9) is None
+        assert earlier_version(made, 9) is None
 
 
 def test_unknown_versions() -> None:
@@ -82,6 +85,6 @@ def test_unknown_versions() -> None:
         def score(self, n, s):
             return s / n, 1 / n
 
-    assert Own().earlier_version(3) is not None
-    assert Own().earlier_version(1) is None  # that is another formula than version 1 of the base class
-    assert policy("ms", sigma2=0.25).earlier_version(2) is None
+    assert earlier_version(Own(), 3) is not None
+    assert earlier_version(Own(), 1) is None  # that is another formula than version 1 of the base class
+    assert earlier_version(policy("ms", sigma2=0.25), 2) is None

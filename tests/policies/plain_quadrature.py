@@ -47,7 +47,7 @@ def _log_integral(
             break
         start, end = x[max(near[0] - 1, 0)], x[min(near[-1] + 1, 400)]
     first, last = x[max(near[0] - 1, 0)], x[min(near[-1] + 1, 400)]
-    height = values[best]
+    height = float(values[best])
     edges = np.linspace(first, last, 33 if refine else 3)
 
     def panel(left: float, right: float) -> float:

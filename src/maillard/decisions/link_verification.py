@@ -30,6 +30,7 @@ from maillard.decisions.stores.sql_chain import ids_of
 from maillard.decisions.verification import RowChecker, Verification
 from maillard.errors import CannotAnswer, InvalidLog, MaillardError
 from maillard.policies import policy
+from maillard.policies.base.formula_versions import earlier_version
 
 _MAX_LINKS = 1_000  # per block
 _MAX_ROWS = 2_000
@@ -239,7 +240,7 @@ class LinkVerifier:
 
 @lru_cache
 def _knows_version(spec: str, version: int) -> bool:
-    return policy(spec).earlier_version(version) is not None
+    return earlier_version(policy(spec), version) is not None
 
 
 def _with_rewards(transaction: Transaction, decisions: Iterable[Decision]) -> list[Row]:

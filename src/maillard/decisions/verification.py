@@ -34,6 +34,7 @@ from maillard.decisions.stores.contract import Row
 from maillard.decisions.stores.native_reads import bulk_reader
 from maillard.decisions.verification_display import VerificationDisplay
 from maillard.errors import InvalidLog, InvalidValue, MaillardError
+from maillard.policies.base.formula_versions import earlier_version
 
 _TOLERANCE = 1e-12
 _MAX_LISTED_PROBLEMS = 20
@@ -370,7 +371,7 @@ class RowChecker:
             return state
         known, earlier = self._earlier or (None, state)
         if state is not known or earlier.policy.formula_version != version:
-            policy = state.policy.earlier_version(version)
+            policy = earlier_version(state.policy, version)
             if policy is None:
                 return None
             earlier = replace(state, policy=policy, _bound=[], _segments={})
