@@ -51,7 +51,7 @@ def test_a_wrong_probability_of_version_1_is_found(monkeypatch) -> None:
 @pytest.mark.parametrize("spec", ["ts", "boltzmann-gumbel", "ts-bernoulli"])
 def test_version_1_states_no_bound_for_arms_that_are_almost_never_chosen(spec) -> None:
     now: Any = policy(spec, sigma2=0.25)
-    earlier = earlier_version(now, 1)
+    earlier: Any = earlier_version(now, 1)
     assert (earlier.formula_version, now.formula_version, str(earlier)) == (1, 2, str(now))
     old, new = earlier.distribution(TALLY), now.distribution(TALLY)
     assert np.array_equal(old.log_probabilities, new.log_probabilities)
@@ -63,7 +63,8 @@ def test_version_1_states_no_bound_for_arms_that_are_almost_never_chosen(spec) -
 
 def test_version_1_of_discrete_scores_lists_all_points() -> None:
     made: Any = policy("phe")
-    old, new = earlier_version(made, 1).distribution(TALLY), made.distribution(TALLY)
+    earlier: Any = earlier_version(made, 1)
+    old, new = earlier.distribution(TALLY), made.distribution(TALLY)
     assert not np.array_equal(old.error, new.error)  # other points were listed
     assert (np.abs(old.log_probabilities - new.log_probabilities) <= old.error + new.error).all()
 
@@ -71,7 +72,7 @@ def test_version_1_of_discrete_scores_lists_all_points() -> None:
 def test_wrappers_pass_the_version_on() -> None:
     for spec in ("ts:floor=0.1", "segmented:policy=ts"):
         made: Any = policy(spec, reward_range=(0, 1))
-        earlier = earlier_version(made, 1)
+        earlier: Any = earlier_version(made, 1)
         assert (earlier.formula_version, earlier.policy.formula_version) == (1, 1)
         assert earlier.bind(["a", "b"]).formula_version == 1
         assert earlier_version(made, 9) is None

@@ -23,9 +23,10 @@ def win_log_probabilities(
     low, high = noise.ends(a, b)
     top = float(high.max())
     with np.errstate(all="ignore"):
-        return np.array(
+        found: np.ndarray = np.array(
             [_log_integral(noise, a, b, arm, float(low[arm]), top, refine) for arm in range(a.size)]
         )
+    return found
 
 
 def _log_integral(

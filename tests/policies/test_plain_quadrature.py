@@ -121,3 +121,18 @@ def test_densities_are_the_derivatives_of_distribution_functions(noise) -> None:
     slope, bend = np.broadcast_arrays(*noise.slopes(x, a, b), x)[:2]
     assert (around[2] - around[0]) / (2 * step) == pytest.approx(slope, rel=1e-5, abs=1e-5)
     assert (around[2] - 2 * around[1] + around[0]) / step**2 == pytest.approx(bend, rel=1e-3, abs=1e-4)
+
+
+def test_a_family_of_your_own_needs_only_logs_and_ends() -> None:
+    class Plain(score_distributions.ScoreDistribution):
+        def logs(self, x, a, b):
+            return GAUSSIAN.logs(x, a, b)
+
+        def ends(self, a, b):
+            return GAUSSIAN.ends(a, b)
+
+    a, b = scores("ts", 5, 3)
+    exact, tight = win_log_probabilities(GAUSSIAN, a, b)
+    log, error = win_log_probabilities(Plain(), a, b)
+    assert (exact < math.log(1e-20)).any()
+    assert (np.abs(log - exact) <= error + tight).all()

@@ -38,8 +38,9 @@ class ScoreDistribution:
         raise NotImplementedError
 
     def log_kernel(self, x: Floats, a: Floats, b: Floats) -> Floats:
-        """Return ln f(x) without the term `log_norm`; neither is needed if `has_simple_cdf` is true."""
-        raise NotImplementedError
+        """Return ln f(x) without the term `log_norm`."""
+        log_cdf, ratio = self.logs(x, a, b)
+        return log_cdf + ratio
 
     def log_norm(self, a: Floats, b: Floats) -> Floats:
         """Return the term of ln f that does not depend on x."""
@@ -50,8 +51,10 @@ class ScoreDistribution:
         raise NotImplementedError
 
     def slopes(self, x: Floats, a: Floats, b: Floats) -> tuple[Floats, Floats]:
-        """Return the first and the second derivative of ln f."""
-        raise NotImplementedError
+        """Return the first and the second derivative of ln f; by default approximately."""
+        step = 1e-3 * self.spread(a, b)
+        left, middle, right = (self.log_kernel(x + move, a, b) for move in (-step, 0.0, step))
+        return (right - left) / (2.0 * step), (right - 2.0 * middle + left) / (step * step)
 
     def ends(self, a: Floats, b: Floats) -> tuple[Floats, Floats]:
         """Return two points: the probability below the first and above the second is less than 1e-30 each."""
