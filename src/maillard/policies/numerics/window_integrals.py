@@ -72,7 +72,9 @@ def _few_integrals(arms: Arms, rare: Indices, table: InterpolatedSum) -> tuple[F
     top, peak = _peak(curve, *_bracket(arms, rare, table))
     edges = _fine_edges(arms, rare, _end(curve, top, peak, -1.0), _end(curve, top, peak, 1.0))
     log, last = _integrate(edges, peak.value, lambda x: arms.logs(x, rare)[1] + sum_of_logs(arms, x).value)
-    error = last_terms_error(last, 1.0) + _rounding(arms, rare, top)
+    reached = (arms.low[:, None] < top) & (arms.high[:, None] > top)
+    narrowest = np.where(reached, arms.spread[:, None], np.inf).min(axis=0)
+    error = last_terms_error(last, 1.0) + _rounding(arms, rare, top, narrowest)
     return _with_peaks(log, error, peak.value)
 
 
@@ -97,7 +99,7 @@ def _many_integrals(arms: Arms, rare: Indices, table: InterpolatedSum) -> tuple[
         error[near] = last_terms_error(last, 1.0) + (_BEND if many else 0.0)
         left, right = top.copy(), top.copy()
         left[near], right[near] = ends
-    log, error = _with_peaks(log, error + _rounding(arms, rare, top), peak.value)
+    log, error = _with_peaks(log, error + _rounding(arms, rare, top, np.inf), peak.value)
     around = np.linspace(left, right, 17, axis=1)
     around = np.where(np.isfinite(around), around, top[:, None])
     return log, error + 4.0 * table.error[table.intervals(around)].max(axis=1)
@@ -115,10 +117,11 @@ def _integrate(
     return height + np.log(whole), np.abs(integrand @ LAST_TERMS).sum(axis=(1, 2)) / whole
 
 
-def _rounding(arms: Arms, rare: Indices, top: Floats) -> Floats:
+def _rounding(arms: Arms, rare: Indices, top: Floats, narrowest: Floats | float) -> Floats:
     """Return a bound on the effect of the rounding of coordinates, where densities are steep."""
     slope = arms.noise.slopes(top, arms.a[rare], arms.b[rare])[0]
-    moved: Floats = 8 * _EPS * (np.abs(top) + np.abs(arms.peak[rare])) * np.abs(slope)
+    steepest = np.abs(slope) + 1.0 / np.minimum(arms.spread[rare], narrowest)
+    moved: Floats = 8 * _EPS * (np.abs(top) + np.abs(arms.peak[rare])) * steepest
     return moved
 
 
