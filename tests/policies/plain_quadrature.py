@@ -23,10 +23,8 @@ def win_log_probabilities(
     low, high = noise.ends(a, b)
     top = float(high.max())
     with np.errstate(all="ignore"):
-        found: np.ndarray = np.array(
-            [_log_integral(noise, a, b, arm, float(low[arm]), top, refine) for arm in range(a.size)]
-        )
-    return found
+        logs = [_log_integral(noise, a, b, arm, float(low[arm]), top, refine) for arm in range(a.size)]
+    return np.asarray(logs, np.float64)
 
 
 def _log_integral(
@@ -37,7 +35,8 @@ def _log_integral(
 
     def h(x: np.ndarray) -> np.ndarray:
         log_cdf, ratio = noise.logs(x, a[:, None], b[:, None])
-        return log_cdf.sum(axis=0) + ratio[arm]
+        total: np.ndarray = log_cdf.sum(axis=0) + ratio[arm]
+        return total
 
     for _ in range(40):  # a grid that becomes finer around its highest point
         x = np.linspace(start, end, 401)
@@ -57,12 +56,12 @@ def _log_integral(
 
     whole = [panel(left, right) for left, right in itertools.pairwise(edges)]
     if not refine:
-        return float(height + np.log(sum(whole)))
+        return height + float(np.log(sum(whole)))
     total = sum(
         _adaptive(panel, left, right, value, 1e-13 * sum(whole), 30)
         for left, right, value in zip(edges[:-1], edges[1:], whole, strict=True)
     )
-    return float(height + np.log(total))
+    return height + float(np.log(total))
 
 
 def _adaptive(
