@@ -248,7 +248,7 @@ def test_cells_stay_within_their_bound(seed: int, monkeypatch: pytest.MonkeyPatc
     pulls = 1 + (rng.integers(100, 4000) * rng.random(arms) ** (1 + 2 * (seed % 2))).astype(int)
     sums = rng.binomial(pulls, 0.5 + (0.01, 0.1, 0.3)[seed % 3] * rng.uniform(-1, 1, arms))
     scores = giro(sums, pulls, 0.3) if seed % 4 == 3 else phe(sums * (0.9, 1.0)[seed % 2], pulls)
-    exact, tight = win_log_probabilities(scores, arms)
+    exact, tight = win_log_probabilities(scores, arms, everywhere=True)
     possible = exact > -math.inf
     assert tight.max() < 1e-9
     for budget in (1, 300, 2000, 6000):
@@ -284,3 +284,38 @@ def test_an_arm_that_almost_never_wins_has_a_finite_log_probability() -> None:
 def test_sizes_beyond_exact_comparison_are_refused() -> None:
     with pytest.raises(InvalidValue, match="size"):
         solve([[(1.0, 0.0, 5, 0.5, 2**32)]])
+
+
+def wide_tally(arms: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    pulls = np.append(150_000, np.exp(rng.uniform(0, math.log(2e5), arms - 1)).astype(int))
+    return np.floor(pulls * rng.random(arms)), pulls
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_single_points_where_they_decide_a_probability(seed: int) -> None:
+    """Compared with all points of every support, of which most are left out."""
+    sums, pulls = wide_tally(6, seed)
+    scores = giro(sums, pulls, 0.3) if seed % 2 else phe(sums, pulls)
+    exact, tight = win_log_probabilities(scores, 6, everywhere=True)
+    log_p, error = win_log_probabilities(scores, 6)
+    assert scores.trials.sum() > 4 * support_cells.BUDGET
+    assert np.array_equal(log_p > -math.inf, exact > -math.inf)
+    assert np.all(np.abs(log_p - exact) <= error + tight)
+    likely = exact > -300
+    assert np.all(np.abs(log_p - exact)[likely] < 1e-10)
+    assert error[likely].max() < 1e-9
+
+
+def test_arms_that_are_rarely_the_largest_need_points_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The negative control: without windows, their bounds are a thousand times larger."""
+    sums, pulls = wide_tally(6, 4)
+    scores = phe(sums, pulls)
+    exact, _ = win_log_probabilities(scores, 6, everywhere=True)
+    rare = (exact < -50) & (exact > -1000)
+    assert rare.any()
+    _, with_windows = win_log_probabilities(scores, 6)
+    monkeypatch.setattr(support_cells, "MOST_WINDOW_POINTS", -1)
+    log_p, without = win_log_probabilities(scores, 6)
+    assert np.all(np.abs(log_p - exact) <= without + 1e-9)
+    assert without[rare].max() > 1e3 * with_windows[rare].max()

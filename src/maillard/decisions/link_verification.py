@@ -30,6 +30,7 @@ from maillard.decisions.stores.sql_chain import ids_of
 from maillard.decisions.verification import RowChecker, Verification
 from maillard.errors import CannotAnswer, InvalidLog, MaillardError
 from maillard.policies import policy
+from maillard.policies.base.formula_versions import earlier_version
 
 _MAX_LINKS = 1_000  # per block
 _MAX_ROWS = 2_000
@@ -224,7 +225,7 @@ class LinkVerifier:
         same_state = origin is not None and origin.state == row.decision.state and origin.origin is None
         self.rows.check_repeat(row.decision, origin if same_state else None)
         version, spec = row.decision.formula_version, self.log.policies.get(row.decision.policy_version)
-        if spec is not None and _formula_version(spec) == version:
+        if spec is not None and _knows_version(spec, version):
             self.found.recomputed += 1  # with its original
         else:
             self.found.not_recomputed["it repeats a decision that was not recomputed"] += 1
@@ -238,8 +239,8 @@ class LinkVerifier:
 
 
 @lru_cache
-def _formula_version(spec: str) -> int:
-    return policy(spec).formula_version
+def _knows_version(spec: str, version: int) -> bool:
+    return earlier_version(policy(spec), version) is not None
 
 
 def _with_rewards(transaction: Transaction, decisions: Iterable[Decision]) -> list[Row]:

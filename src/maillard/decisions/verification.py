@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from maillard.decisions.stores.contract import Row
 from maillard.decisions.stores.native_reads import bulk_reader
 from maillard.decisions.verification_display import VerificationDisplay
 from maillard.errors import InvalidLog, InvalidValue, MaillardError
+from maillard.policies.base.formula_versions import earlier_version
 
 _TOLERANCE = 1e-12
 _MAX_LISTED_PROBLEMS = 20
@@ -302,6 +303,7 @@ class RowChecker:
         self.state = 0
         self.origins: dict[str, Decision] = {}
         self.repeats: list[Decision] = []
+        self._earlier: tuple[State, State] | None = None  # a state, and the same with an earlier formula
 
     def check(self, row: Row, state: State) -> None:
         decision = row.decision
@@ -331,11 +333,13 @@ class RowChecker:
 
     def _recompute(self, decision: Decision, state: State) -> str | None:
         """Recompute the probabilities of a decision; return the problem with the logged ones."""
-        version, policy = decision.formula_version, state.policy
-        if version != policy.formula_version:
-            reason = f"formula version {version} of {policy.name} is not the installed one"
+        version, name = decision.formula_version, state.policy.name
+        versioned = self._with_version(state, version)
+        if versioned is None:
+            reason = f"formula version {version} of {name} is not the installed one"
             self.found.not_recomputed[reason] += 1
             return None
+        state = versioned
         eligible, encoded = decision.eligible, decision.encoded
         again = (
             state.choice_distribution(frozenset(eligible))
@@ -360,6 +364,19 @@ class RowChecker:
             self.found.largest_error = max(self.found.largest_error, float((error / scale).max()))
         self.found.recomputed += 1
         return None
+
+    def _with_version(self, state: State, version: int) -> State | None:
+        """Return the state with this version of the policy's formula; None if it is not known."""
+        if version == state.policy.formula_version:
+            return state
+        known, earlier = self._earlier or (None, state)
+        if state is not known or earlier.policy.formula_version != version:
+            policy = earlier_version(state.policy, version)
+            if policy is None:
+                return None
+            earlier = replace(state, policy=policy, _bound=[], _segments={})
+            self._earlier = state, earlier
+        return earlier
 
     def check_repeats(self) -> None:
         """Check the repeats of the current state, after all of its rows have been read."""

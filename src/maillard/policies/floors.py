@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from maillard.array_types import Bools, Floats, Ints
 from maillard.errors import InvalidValue
 from maillard.policies.base import Policy, linear_regret
 from maillard.policies.base.arm_matrices import FEW_ARMS, count_arms, exact_sums
+from maillard.policies.base.formula_versions import earlier_version
 from maillard.policies.base.policy import rounding_error
 
 _LOG_2 = math.log(2.0)
@@ -96,6 +97,10 @@ class WithFloor(Policy, kw_only=False):
 
     def bind(self, arms: Sequence[str]) -> WithFloor:
         return WithFloor(self.policy.bind(arms), self.epsilon, decay=self.decay)
+
+    def _earlier_version(self, version: int) -> Self | None:
+        inner = earlier_version(self.policy, version)
+        return None if inner is None else type(self)(inner, self.epsilon, decay=self.decay)
 
     def floor_probabilities(self, arms: int) -> Floats:
         """Return the constant probability of each arm in round 1; without a decay, in every round.

@@ -34,6 +34,8 @@ class LinearThompson(LinearNoise):
     reference: ClassVar[str] = "Agrawal and Goyal 2013; Abeille and Lazaric 2017"
     probability_kind: ClassVar[ProbabilityKind] = "quadrature"
     uses_leaders: ClassVar[bool] = False
+    formula_version: ClassVar[int] = 2
+    earlier_versions: ClassVar[tuple[int, ...]] = (1,)  # other quadrature of arms below 1e-20
     engine_shape: ClassVar[str | None] = "linear-perturbed"
     guarantees: ClassVar[Guarantees] = Guarantees(
         source="Agrawal and Goyal 2013; Abeille and Lazaric 2017",
@@ -56,9 +58,12 @@ class LinearThompson(LinearNoise):
 
             return joint_log_probabilities(scores, self.scale * self.sigma2, self.centre)
         from maillard.policies.numerics.independent_scores import independent_log_probabilities, sensitivity
+        from maillard.policies.numerics.quadrature import LOG_RARE
 
         deviation = self.deviation(scores.s2)
         log, error = independent_log_probabilities(scores.mu, deviation)
+        if self.formula_version == 1:  # which was rough for arms that are almost never chosen
+            error[log <= LOG_RARE] = np.inf
         if not bounds:
             return log, error
         mu, relative = scores.errors(self.centre)

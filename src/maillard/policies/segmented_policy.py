@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from maillard import specs
 from maillard.array_types import Bools, Floats
 from maillard.errors import InvalidValue
 from maillard.policies.base import Guarantees, Policy, ProbabilityKind
+from maillard.policies.base.formula_versions import earlier_version
 from maillard.policies.base.parameters import Parameter
 from maillard.segment_tally import SegmentTally
 from maillard.tally import Tally
@@ -79,6 +80,10 @@ class SegmentedPolicy(Policy):
 
     def bind(self, arms: Sequence[str]) -> SegmentedPolicy:
         return SegmentedPolicy(policy=self.policy.bind(arms))
+
+    def _earlier_version(self, version: int) -> Self | None:
+        inner = earlier_version(self.policy, version)
+        return None if inner is None else type(self)(policy=inner)
 
     def constant_probabilities(self, arms: int) -> Floats | None:
         return self.policy.constant_probabilities(arms)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from maillard.array_types import Floats
+from maillard.array_types import Bools, Floats
 from maillard.errors import InvalidValue
 from maillard.policies.base.arm_matrices import apply_formula, as_arm_vector
 from maillard.policies.base.policy import Policy, ProbabilityKind, include_cold_arms, rounding_error
@@ -32,6 +32,9 @@ class Perturbed(Policy):
 
     engine_shape: ClassVar[str | None] = "perturbed"
     probability_kind: ClassVar[ProbabilityKind] = "quadrature"
+    # 1: other quadrature of arms below 1e-20, and other cells of discrete scores
+    formula_version: ClassVar[int] = 2
+    earlier_versions: ClassVar[tuple[int, ...]] = (1,)
     noise: ClassVar[ScoreDistribution]
 
     def score(self, n: Any, s: Any) -> tuple[Any, Any]:
@@ -57,7 +60,10 @@ class Perturbed(Policy):
             raise InvalidValue(f"{self.name}: score of arm {arm}", given, self.noise.allowed)
         if n.size == 2 and (log := self.noise.pair(a, b)) is not None:
             return log, rounding_error(log)
-        return quadrature.win_log_probabilities(self.noise, a, b)
+        log, error = quadrature.win_log_probabilities(self.noise, a, b)
+        if self.formula_version == 1:  # which was rough for arms that are almost never chosen
+            error[log <= quadrature.LOG_RARE] = np.inf
+        return log, error
 
 
 class DiscretelyPerturbed(Perturbed):
@@ -99,11 +105,19 @@ class DiscretelyPerturbed(Perturbed):
             size=size.astype(np.int64),
         )
 
-    def _win(self, n: Floats, s: Floats) -> tuple[Floats, Floats]:
+    def _solve_arms(
+        self, tally: Any, x: Any, mask: Bools | None, t: int, bounds: bool
+    ) -> tuple[Floats, Floats | None]:
+        pulls, sums = (tally.pulls, tally.sums) if mask is None else (tally.pulls[mask], tally.sums[mask])
+        return self._win(pulls.astype(np.float64), sums, bounds=bounds)
+
+    def _win(self, n: Floats, s: Floats, *, bounds: bool = True) -> tuple[Floats, Floats]:
         from maillard.policies.numerics import lattice
 
         scores = self.components(n, s)
         if (largest := int(scores.size.max())) >= 2**32:
             where = f"{self.name}: number of rewards and pseudo-rewards of an arm"
             raise InvalidValue(where, largest, "fewer than 2**32; use fewer pulls or a smaller a")
-        return lattice.win_log_probabilities(scores, n.size)
+        return lattice.win_log_probabilities(
+            scores, n.size, bounds=bounds, everywhere=self.formula_version == 1
+        )

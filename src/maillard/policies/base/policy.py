@@ -15,6 +15,7 @@ from maillard.array_types import Bools, Floats, Indices
 from maillard.errors import InvalidValue, UnknownName
 from maillard.linear_tally import LinearTally
 from maillard.policies.base.choice_arguments import check_eligible, check_round
+from maillard.policies.base.formula_versions import VersionedFormula
 from maillard.policies.base.guarantees import Guarantees
 from maillard.policies.base.parameters import Parameter, choice, describe_all, flag, real, whole
 from maillard.policies.base.policy_display import PolicyDisplay
@@ -58,7 +59,7 @@ class Distribution:
     frozen_default=True,
     field_specifiers=(real, whole, flag, choice, dataclasses.field),
 )
-class Policy(PolicyDisplay):
+class Policy(VersionedFormula, PolicyDisplay):
     """Base class of all policies: its fields are parameters and its methods are pure formulas.
 
     Every subclass automatically becomes a frozen dataclass with keyword-only fields. A subclass with a `name`
@@ -92,7 +93,6 @@ class Policy(PolicyDisplay):
     engine_shape: ClassVar[str | None] = None  # the simulation engine for the formulas; None: use `choose`
     derived: ClassVar[tuple[str, ...]] = ()  # properties that formulas use in addition to the parameters
     monotone: ClassVar[bool] = False  # see the base classes: simulation may use bounds instead of formulas
-    formula_version: ClassVar[int] = 1  # increases when the probabilities of a tally change; stored in logs
     registry: ClassVar[dict[str, type[Policy]]] = {}
 
     def __init_subclass__(cls, *, kw_only: bool = True, **keywords: Any) -> None:

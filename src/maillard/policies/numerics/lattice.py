@@ -21,10 +21,14 @@ from maillard.errors import InvalidValue
 from maillard.policies.numerics.support_cells import BinomialScores, cells
 
 
-def win_log_probabilities(scores: BinomialScores, arms: int) -> tuple[Floats, Floats]:
+def win_log_probabilities(
+    scores: BinomialScores, arms: int, *, bounds: bool = True, everywhere: bool = False
+) -> tuple[Floats, Floats]:
     """Return the log probability that each arm has the largest score, and a bound on the error of each.
 
-    Ties are broken uniformly at random.
+    Ties are broken uniformly at random. Without `bounds`, the effect of cells is not included in the errors,
+    which saves two thirds of the time. With `everywhere`, single points are listed also where they do not
+    decide a probability, as in earlier versions.
 
     >>> arm, trials, size = np.array([0, 1]), np.array([1, 2]), np.array([1, 1])
     >>> weight, offset, half = np.array([1.0, 1.0]), np.array([0.0, 0.0]), np.array([0.5, 0.5])
@@ -35,7 +39,7 @@ def win_log_probabilities(scores: BinomialScores, arms: int) -> tuple[Floats, Fl
     if (largest := int(scores.size.max())) >= 2**32:  # _ranks uses 64-bit division
         raise InvalidValue("size", largest, "a whole number below 2**32")
     scores, copies, which = _distinct(scores, arms)
-    row, first, place, last, log_mass, slack = cells(scores, copies)
+    row, first, place, last, log_mass, slack = cells(scores, copies, everywhere=everywhere)
     arm, log_mass = scores.arm[row], log_mass + np.log(scores.weight)[row]
     j = np.stack([place, first, last] if np.any(last > first) else [place])
     at, *ends = _ranks(scores.offset[row], j, scores.size[row])
@@ -45,7 +49,7 @@ def win_log_probabilities(scores: BinomialScores, arms: int) -> tuple[Floats, Fl
     # Rounding errors: eps * |J - mp| in a log mass, and about eps * sqrt(n) in a cumulative sum of n terms.
     scale = 8 + 4 * math.sqrt(scores.trials.max()) + math.sqrt(len(row))
     error = np.where(possible, abs(excess) + 2.0**-50 * (scale - 4 * log_p), 0)
-    if ends:
+    if ends and bounds:
         (bottom, top), less, more = ends, log_mass - slack, log_mass + slack
         low = _sweep(arm, bottom, top, less, more, copies=copies)[possible]
         high = _sweep(arm, top, bottom, more, less, copies=copies)[possible]

@@ -1,9 +1,7 @@
-"""Integrals for arms whose probability is too small for the shared panels of `quadrature`.
+"""Integrals of log-concave functions that may have a step at one end, for the scores of linear policies.
 
-The integrand of such an arm is its density, which falls, times the distribution function of the largest other
-score, which rises. The product is log-concave, with one peak between the arm and the leaders. The second
-factor is common to all arms, so it is tabulated once and interpolated; the first factor is exact. Each arm is
-integrated over an interval around the peak of its own integrand.
+The integrand of a rare arm is its density, which falls, times the distribution function of the largest other
+score, which rises. Each arm is integrated over an interval around the peak of its own integrand.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from maillard.array_types import Bools, Floats, Indices
+from maillard.array_types import Floats, Indices
 
 Integrand = Callable[[Floats], Floats]
 # Panel edges between the outer end of the interval (0) and the peak (1). The integrand rises fastest near the
@@ -21,81 +19,9 @@ _EDGES = np.array([0, 1 / 64, 1 / 16, 1 / 4, 1 / 2, 3 / 4, 15 / 16, 63 / 64, 255
 # For many arms at once, a coarser rule that may miss such a bend; _BEND is added to its error bound.
 _MANY, _COARSE, _BEND = 256, np.array([0, 1 / 8, 3 / 8, 2 / 3, 1]), 1e-3
 _EPS = float(np.finfo(np.float64).eps)
-_LOWEST = -1e290  # used in place of log 0, so that differences are finite
 _DEPTH = 45.0  # the interval ends where the integrand has fallen by a factor exp(-45)
 _POINTS = 9
 _FRACTIONS = np.linspace(0.0, 1.0, _POINTS)
-TOLERANCE = 1e-8
-
-
-class InterpolationTable:
-    """Cubic interpolation of a smooth increasing function from its values and slopes.
-
-    Cubics are exact for quadratic functions, and far below the mean of a Gaussian score ln F is nearly
-    quadratic. The interval with the largest error is halved until the cubic agrees with the function in the
-    middle of every interval, or until the table has `points` points. An interval for which `too_wide` returns
-    true counts as not resolved.
-    """
-
-    def __init__(
-        self,
-        function: Callable[[Floats], tuple[Floats, Floats]],
-        too_wide: Callable[[Floats, Floats], Bools],
-        grid: Floats,
-        points: int,
-    ) -> None:
-        self.x = np.unique(grid)
-        self.value, self.slope = self._clip(*function(self.x))
-        self._fit()
-        # Bound on the error of each cubic: the whole rise of the function, until the middle has been
-        # compared.
-        self.error = np.diff(self.value)
-        while True:
-            middle = 0.5 * (self.x[:-1] + self.x[1:])
-            remaining = max(0, points - self.x.size)
-            # Very low values of the function do not matter, so errors are compared relative to its value.
-            worst = np.argsort(-self.error / (1.0 - self.value[1:]), kind="stable")[:remaining]
-            worst = worst[(self.error[worst] > 0) & (middle[worst] > self.x[worst])]
-            worst = np.sort(worst[middle[worst] < self.x[worst + 1]])
-            if not worst.size:
-                break
-            x = middle[worst]
-            value, slope = self._clip(*function(x))
-            miss = np.abs(self(x) - value)
-            error = np.where(miss <= TOLERANCE + 64 * _EPS * np.abs(value), 0.0, miss)
-            # A step that is much narrower than the interval may lie between the points that were compared.
-            unseen = too_wide(self.x[worst], self.x[worst + 1])
-            before, after = value - self.value[worst], self.value[worst + 1] - value
-            self.error[worst] = np.where(unseen, after, error)
-            self.error = np.insert(self.error, worst, np.where(unseen, before, error))
-            self.x = np.insert(self.x, worst + 1, x)
-            self.value = np.insert(self.value, worst + 1, value)
-            self.slope = np.insert(self.slope, worst + 1, slope)
-            self._fit()
-
-    @staticmethod
-    def _clip(value: Floats, slope: Floats) -> tuple[Floats, Floats]:
-        return np.maximum(value, _LOWEST), np.where(value > _LOWEST, np.nan_to_num(slope), 0.0)
-
-    def interval_index(self, x: Floats) -> Indices:
-        """Return the index of the interval that contains x."""
-        return np.clip(np.searchsorted(self.x, x, side="right") - 1, 0, self.x.size - 2)
-
-    def __call__(self, x: Floats) -> Floats:
-        j = self.interval_index(x)
-        left, width, value, rise, start, end = self._cubics[j].transpose(-1, *range(x.ndim))
-        u = (x - left) / width
-        v = 1.0 - u
-        climb = u * (rise + v * (v * start - u * end))
-        # The function is increasing, which bounds the result even where the cubic is not accurate.
-        interpolated: Floats = value + np.clip(climb, 0.0, rise)
-        return interpolated
-
-    def _fit(self) -> None:
-        """Store for each interval: left end, width, value, rise, and end slopes relative to the chord."""
-        width, rise = np.diff(self.x), np.diff(self.value)
-        start, end = self.slope[:-1] * width - rise, self.slope[1:] * width - rise
-        self._cubics = np.stack([self.x[:-1], width, self.value[:-1], rise, start, end], axis=1)
 
 
 def log_integrals(
