@@ -36,8 +36,7 @@ def insert_rows(
     found: list[Any] = []
     start = 0
     while start < len(rows):
-        # Sizes are powers of two, so that few different statements are prepared and cached.
-        chunk = rows[start : start + min(_MAX_ROWS, 1 << (len(rows) - start).bit_length() - 1)]
+        chunk = rows[start : start + _MAX_ROWS]
         start += len(chunk)
         sql = _for_row_count(statement, len(chunk)) + clause
         found += connection.execute(sql, [value for row in chunk for value in row]).fetchall()
