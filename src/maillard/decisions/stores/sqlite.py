@@ -128,7 +128,7 @@ class SQLiteStore(SQLStore):
         if self._create:
             sqlite_files.create_private(path)
         return sqlite3.connect(
-            path, timeout=self._timeout, isolation_level=None, check_same_thread=False, cached_statements=512
+            path, timeout=self._timeout, isolation_level=None, check_same_thread=False, cached_statements=256
         )
 
     def _check_file(self) -> None:
