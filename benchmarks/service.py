@@ -333,14 +333,14 @@ def measure_disk(folder: str) -> None:
     print(f"fdatasync of 4 KiB: p50 {p50 * 1e3:.2f} ms, p99 {p99 * 1e3:.2f} ms")
 
 
-def bench(quick: bool, parts: Collection[str]) -> list[dict[str, Any]]:
-    """Run parts of the benchmark and return their rows."""
+def bench(quick: bool, parts: Collection[str], folder: str | None) -> list[dict[str, Any]]:
+    """Run parts of the benchmark, with the SQLite logs in a new folder there, and return their rows."""
     count, repetitions, seconds, total = (5_000, 2, 5.0, 100_000) if quick else (20_000, 5, 20.0, 1_000_000)
     busy = os.getloadavg()[0]
     if busy > 0.5:
         print(f"THIS MACHINE IS BUSY: the load average is {busy:.1f}; other processes affect the latencies")
     with ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        folder = stack.enter_context(tempfile.TemporaryDirectory(dir=folder))
         measure_disk(folder)
         table = Table()
         bare = stack.enter_context(running(["-m", "benchmarks.bare_starlette", "{port}"]))
@@ -383,8 +383,9 @@ def main() -> None:
     parser.add_argument(
         "--parts", nargs="+", choices=PARTS, default=PARTS, help="only these; nothing written"
     )
+    parser.add_argument("--folder", help="where the SQLite logs are, for example on another disk")
     arguments = parser.parse_args()
-    rows = bench(arguments.quick, arguments.parts)
+    rows = bench(arguments.quick, arguments.parts, arguments.folder)
     if not arguments.quick and set(arguments.parts) == set(PARTS):
         Path(__file__).with_name("service.json").write_text(json.dumps(rows, indent=1), encoding="utf8")
 
