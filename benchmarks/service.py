@@ -289,6 +289,12 @@ def compare_experiments(table: Table, service: Service, count: int, seconds: flo
     )
 
 
+def fitted_growth(samples: list[int]) -> float:
+    """The growth of a line through the samples, which vary by more than a percent around it."""
+    slope, first = statistics.linear_regression(range(len(samples)), samples)
+    return slope * (len(samples) - 1) / first
+
+
 def measure_memory(table: Table, service: Service, total: int, limit: float | None) -> None:
     """Measure the memory over many decisions.
 
@@ -307,7 +313,7 @@ def measure_memory(table: Table, service: Service, total: int, limit: float | No
         measure(service, decisions(), part // 10)
         measure(service, partial(numbered, rewards(service, part // 10)), part // 10)
         found.append(memory(service))
-    growth = found[-1] / found[1] - 1
+    growth = fitted_growth(found[1:])
     megabytes = ", ".join(f"{each / 1e6:.0f}" for each in found)
     print(f"memory after each {part:,} decisions, in MB: {megabytes}")
     table.add(
