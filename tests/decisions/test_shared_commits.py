@@ -175,7 +175,7 @@ def test_rows_are_inserted_with_few_statements() -> None:
     different: set[str] = set()
     for count in range(200):
         rows = [(n, -n) for n in range(count)]
-        found = insert_rows(Recording(), "INSERT INTO numbers (a, b) VALUES (?, ?)", rows, " RETURNING a, b")  # type: ignore[arg-type]
+        found = insert_rows(Recording(), "INSERT INTO numbers (a, b) VALUES (?, ?)", rows, " RETURNING a, b")
         assert found == rows
         assert connection.execute("SELECT a, b FROM numbers ORDER BY rowid").fetchall() == rows
         assert len(statements) <= count // 64 + 2
