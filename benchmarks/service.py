@@ -1,9 +1,15 @@
 """Compares the cost of a request to the service with that of a bare Starlette endpoint in the same run.
 
+The bare endpoint decodes the JSON of the request and encodes JSON as long as a decision, in the same uvicorn
+with the same settings. Another one sends a constant; it is shown for comparison.
+
 Each server runs in its own process, and so does the load (see `benchmarks.load`). The cost is the CPU time of
 all processes and threads of the server. Runs of the bare endpoint and of the service alternate. A ratio is
 the median over the runs, so other activity on the machine affects both alike. Latencies are those of an open
-load of 1,000 requests per second at random times, measured from when a request was due.
+load of 1,000 requests per second at random times, measured from when a request was due. They include the
+time in which the disk makes a commit durable, which is shown, too.
+
+`--parts` runs only some parts: see `PARTS`.
 """
 
 from __future__ import annotations
@@ -11,10 +17,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import socket
 import statistics
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -22,17 +28,18 @@ from typing import Any
 
 import httpx2
 
+from benchmarks.bare_starlette import ARMS, EXPERIMENT
 from benchmarks.load import Plan, Report, decision, numbered, own_cost, request, run
 from tests.postgres import Server
 from tests.serving import Service, running, serving
 
-ARMS = [f"arm-{i}" for i in range(10)]
-EXPERIMENT = "bench"
 PATH = f"/v1/experiments/{EXPERIMENT}/decisions"
 CONNECTIONS = 64
+FEW_REQUESTS = 5  # a run with one connection has a fifth of the requests
 RATE = 1_000
 MANY, LEAST_SHARE = 64, 0.8  # experiments, and their throughput relative to that of one
-MOST_RATIO, MOST_P99, MOST_GROWTH = 2.5, 0.015, 0.05
+MOST_RATIO, MOST_P99, MOST_GROWTH = 2.0, 0.006, 0.02
+PARTS = ("cpu", "latency", "experiments", "postgresql", "memory")
 _BATCH = 1_000
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -73,9 +80,9 @@ def memory(service: Service) -> int:
 _run_number = iter(range(10**9))
 
 
-def decisions() -> Callable[[int], bytes]:
+def decisions(path: str = PATH) -> Callable[[int], bytes]:
     """Requests for decisions, with different keys in each run."""
-    return partial(decision, PATH, f"run-{next(_run_number)}")
+    return partial(decision, path, f"run-{next(_run_number)}")
 
 
 def _spread(prefix: str, number: int) -> bytes:
@@ -148,10 +155,12 @@ class Table:
         print(f"{what:46s} {cpu:>8s} {ratio:>6s} {report.a_second:9,.0f} {times}  {verdict}", flush=True)
 
 
-def measure(service: Service, make: Callable[[int], bytes], count: int) -> tuple[float, Report]:
+def measure(
+    service: Service, make: Callable[[int], bytes], count: int, connections: int = CONNECTIONS
+) -> tuple[float, Report]:
     """The CPU time of the server per request under a closed load, and the report of the load."""
     before = cpu_time(service)
-    report = checked(run(Plan(port=service.port, make=make, requests=count, connections=CONNECTIONS)))
+    report = checked(run(Plan(port=service.port, make=make, requests=count, connections=connections)))
     return (cpu_time(service) - before) / count, report
 
 
@@ -172,16 +181,16 @@ class Bench:
 
     def __init__(self, table: Table, bare: Service, count: int, repetitions: int) -> None:
         self.table, self.bare, self.count, self.repetitions = table, bare, count, repetitions
-        self.bare_costs: list[float] = []
-        self.bare_reports: list[Report] = []
-        self._measure_bare(warm_up=True)
+        self.bare_runs: dict[int, list[tuple[float, Report]]] = {1: [], CONNECTIONS: []}
+        measure(self.bare, decisions(), count // 10)
 
-    def _measure_bare(self, warm_up: bool = False) -> float:
-        cost, report = measure(self.bare, decisions(), self.count // (10 if warm_up else 1))
-        if not warm_up:
-            self.bare_costs.append(cost)
-            self.bare_reports.append(report)
-        return cost
+    def _requests(self, connections: int) -> int:
+        return self.count if connections > 1 else self.count // FEW_REQUESTS
+
+    def _measure_bare(self, connections: int) -> float:
+        found = measure(self.bare, decisions(), self._requests(connections), connections)
+        self.bare_runs[connections].append(found)
+        return found[0]
 
     def compare(
         self,
@@ -189,14 +198,16 @@ class Bench:
         service: Service,
         make: Callable[[int], Callable[[int], bytes]],
         limit: float | None = None,
+        connections: int = CONNECTIONS,
     ) -> None:
         """Add a row with the cost of requests relative to runs of the bare endpoint before and after."""
+        count = self._requests(connections)
         measure(service, make(self.count // 10), self.count // 10)
         costs, ratios, reports = [], [], []
-        before = self._measure_bare()
+        before = self._measure_bare(connections)
         for _ in range(self.repetitions if limit is not None else min(self.repetitions, 3)):
-            cost, report = measure(service, make(self.count), self.count)
-            after = self._measure_bare()
+            cost, report = measure(service, make(count), count, connections)
+            after = self._measure_bare(connections)
             costs.append(cost)
             ratios.append(cost / ((before + after) / 2))
             reports.append(report)
@@ -214,12 +225,14 @@ class Bench:
         )
 
     def add_bare(self) -> None:
-        """Add the row of the bare endpoint, over all its runs."""
-        self.table.add(
-            f"bare Starlette, a constant ({len(self.bare_costs)} runs)",
-            median_report(self.bare_reports),
-            cpu=statistics.median(self.bare_costs),
-        )
+        """Add the rows of the bare endpoint, over all its runs."""
+        for connections, runs in self.bare_runs.items():
+            if runs:
+                self.table.add(
+                    f"bare Starlette, JSON, {_plural(connections)} ({len(runs)} runs)",
+                    median_report([report for _, report in runs]),
+                    cpu=statistics.median(cost for cost, _ in runs),
+                )
 
     def latency(self, what: str, service: Service, seconds: float, limit: float | None = None) -> None:
         """Add a row with the latencies of decisions at a fixed rate."""
@@ -233,6 +246,10 @@ class Bench:
             None if limit is None else report.p99 <= limit,
             lateness=report.lateness,
         )
+
+
+def _plural(connections: int) -> str:
+    return f"{connections} connection{'s' * (connections > 1)}"
 
 
 def create_experiment(service: Service) -> None:
@@ -272,6 +289,12 @@ def compare_experiments(table: Table, service: Service, count: int, seconds: flo
     )
 
 
+def fitted_growth(samples: list[int]) -> float:
+    """The growth of a line through the samples, which vary by more than a percent around it."""
+    slope, first = statistics.linear_regression(range(len(samples)), samples)
+    return slope * (len(samples) - 1) / first
+
+
 def measure_memory(table: Table, service: Service, total: int, limit: float | None) -> None:
     """Measure the memory over many decisions.
 
@@ -290,7 +313,7 @@ def measure_memory(table: Table, service: Service, total: int, limit: float | No
         measure(service, decisions(), part // 10)
         measure(service, partial(numbered, rewards(service, part // 10)), part // 10)
         found.append(memory(service))
-    growth = found[-1] / found[1] - 1
+    growth = fitted_growth(found[1:])
     megabytes = ", ".join(f"{each / 1e6:.0f}" for each in found)
     print(f"memory after each {part:,} decisions, in MB: {megabytes}")
     table.add(
@@ -303,92 +326,73 @@ def measure_memory(table: Table, service: Service, total: int, limit: float | No
     )
 
 
-def bare_server() -> Any:
-    """A Starlette application with one endpoint, which sends a constant as long as a decision."""
-    from starlette.applications import Starlette
-    from starlette.requests import Request
-    from starlette.responses import Response
-    from starlette.routing import Route
-
-    numbers = dict.fromkeys(ARMS, -2.3025850929940455)
-    constant = {"id": "0" * 36, "experiment": EXPERIMENT, "arm": ARMS[0], "unit": "user-12345"}
-    body = json.dumps(
-        constant | {"probabilities": numbers, "log_probabilities": numbers, "more": "." * 200}
-    ).encode()
-
-    async def choose(_: Request) -> Response:
-        return Response(body, 201, media_type="application/json")
-
-    async def ready(_: Request) -> Response:
-        return Response()
-
-    return Starlette(
-        routes=[
-            Route("/v1/experiments/{experiment}/decisions", choose, methods=["POST"]),
-            Route("/readyz", ready),
-        ]
-    )
+def measure_disk(folder: str) -> None:
+    """Print how long the disk takes to make a small write durable. Every commit waits for that."""
+    times = []
+    with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+        for _ in range(300):
+            file.write(bytes(4096))
+            began = time.perf_counter()
+            os.fdatasync(file.fileno())
+            times.append(time.perf_counter() - began)
+    p50, p99 = statistics.median(times), sorted(times)[-3]
+    print(f"fdatasync of 4 KiB: p50 {p50 * 1e3:.2f} ms, p99 {p99 * 1e3:.2f} ms")
 
 
-def serve_bare(port: int) -> None:
-    """Serve the bare application with the settings of the service."""
-    import uvicorn
-
-    from maillard.service.server import uvicorn_config
-
-    with socket.create_server(("127.0.0.1", port), backlog=1024) as listening:
-        uvicorn.Server(uvicorn_config(bare_server)).run(sockets=[listening])
-
-
-def bench(quick: bool) -> list[dict[str, Any]]:
-    """Run the benchmark and return all rows."""
+def bench(quick: bool, parts: Collection[str], folder: str | None) -> list[dict[str, Any]]:
+    """Run parts of the benchmark, with the SQLite logs in a new folder there, and return their rows."""
     count, repetitions, seconds, total = (5_000, 2, 5.0, 100_000) if quick else (20_000, 5, 20.0, 1_000_000)
     busy = os.getloadavg()[0]
     if busy > 0.5:
         print(f"THIS MACHINE IS BUSY: the load average is {busy:.1f}; other processes affect the latencies")
-    table = Table()
     with ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory())
-        bare = stack.enter_context(running(["-m", "benchmarks.service", "--bare", "{port}"]))
+        folder = stack.enter_context(tempfile.TemporaryDirectory(dir=folder))
+        measure_disk(folder)
+        table = Table()
+        bare = stack.enter_context(running(["-m", "benchmarks.bare_starlette", "{port}"]))
         sqlite = stack.enter_context(serving(Path(folder) / "log.db", no_keys=True, options=_UNLIMITED))
         create_experiment(sqlite)
         alone = own_cost(count)
         table.add("the load itself, against a constant", alone, own_cpu=alone.own_cpu)
         both = Bench(table, bare, count, repetitions)
-        both.compare("SQLite FULL, decision", sqlite, lambda _: decisions(), MOST_RATIO)
-        both.compare("SQLite FULL, reward", sqlite, lambda n: partial(numbered, rewards(sqlite, n)))
-        both.compare("SQLite FULL, decision and reward in turn", sqlite, lambda n: mixed(sqlite, n))
-        both.latency("bare Starlette", bare, seconds)
-        both.latency("SQLite FULL, decision", sqlite, seconds, MOST_P99)
-        compare_experiments(table, sqlite, count, seconds, limited=not quick)
-        server = Server()
-        stack.callback(server.release)
-        with serving(server.url(), no_keys=True, options=_UNLIMITED) as postgresql:
-            create_experiment(postgresql)
-            both.compare("PostgreSQL, decision", postgresql, lambda _: decisions())
-            both.latency("PostgreSQL, decision", postgresql, seconds)
+        if "cpu" in parts:
+            both.compare("SQLite FULL, decision", sqlite, lambda _: decisions(), MOST_RATIO)
+            both.compare("SQLite FULL, decision, 1 connection", sqlite, lambda _: decisions(), connections=1)
+            both.compare("SQLite FULL, reward", sqlite, lambda n: partial(numbered, rewards(sqlite, n)))
+            both.compare("SQLite FULL, decision and reward in turn", sqlite, lambda n: mixed(sqlite, n))
+            constant = f"/v1/experiments/{EXPERIMENT}/constant"
+            both.compare("bare Starlette, a constant", bare, lambda _: decisions(constant))
+        if "latency" in parts:
+            both.latency("bare Starlette, JSON", bare, seconds)
+            both.latency("SQLite FULL, decision", sqlite, seconds, MOST_P99)
+        if "experiments" in parts:
+            compare_experiments(table, sqlite, count, seconds, limited=not quick)
+        if "postgresql" in parts:
+            server = Server()
+            stack.callback(server.release)
+            with serving(server.url(), no_keys=True, options=_UNLIMITED) as postgresql:
+                create_experiment(postgresql)
+                both.compare("PostgreSQL, decision", postgresql, lambda _: decisions())
+                both.latency("PostgreSQL, decision", postgresql, seconds)
         both.add_bare()
-        with serving(Path(folder) / "large.db", no_keys=True, options=_UNLIMITED) as large:
-            create_experiment(large)
-            measure_memory(
-                table, large, total, None if quick else MOST_GROWTH
-            )  # growth is measured after the caches have filled
+        if "memory" in parts:
+            with serving(Path(folder) / "large.db", no_keys=True, options=_UNLIMITED) as large:
+                create_experiment(large)
+                measure_memory(table, large, total, None if quick else MOST_GROWTH)
     return table.rows
 
 
 def main() -> None:
-    """Print the table and write it as JSON."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Print the table, and write it as JSON if it is complete."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer requests, and nothing written")
     parser.add_argument(
-        "--bare", type=int, metavar="PORT", help="serve the bare endpoint, and do nothing else"
+        "--parts", nargs="+", choices=PARTS, default=PARTS, help="only these; nothing written"
     )
+    parser.add_argument("--folder", help="where the SQLite logs are, for example on another disk")
     arguments = parser.parse_args()
-    if arguments.bare:
-        serve_bare(arguments.bare)
-        return
-    rows = bench(arguments.quick)
-    if not arguments.quick:
+    rows = bench(arguments.quick, arguments.parts, arguments.folder)
+    if not arguments.quick and set(arguments.parts) == set(PARTS):
         Path(__file__).with_name("service.json").write_text(json.dumps(rows, indent=1), encoding="utf8")
 
 

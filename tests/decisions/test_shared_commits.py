@@ -15,6 +15,7 @@ from maillard.decisions.decision import RewardEvent
 from maillard.decisions.session import Call, Session
 from maillard.decisions.shared_batches import run_together
 from maillard.decisions.stores.sqlite import SQLiteStore
+from maillard.decisions.stores.sqlite_transaction import insert_rows
 from maillard.decisions.timestamps import NOW
 from maillard.errors import Conflict, InvalidValue, MaillardError, Paused, Unavailable
 
@@ -158,3 +159,27 @@ def test_sticky_units_and_invalid_rewards(store) -> None:
         assert [row[0].origin is None for row in rows] == [True, False, False]
     with pytest.raises(InvalidValue):
         made[0].reward(first[0][0].id, 7.0)
+
+
+def test_rows_are_inserted_with_few_statements() -> None:
+    """Few for the rows of one call, and few different ones, because each is prepared and kept."""
+    connection = sqlite3.connect(":memory:")
+    connection.execute("CREATE TABLE numbers (a, b)")
+    statements: list[str] = []
+
+    class Recording:
+        def execute(self, statement: str, parameters: Any) -> Any:
+            statements.append(statement)
+            return connection.execute(statement, parameters)
+
+    different: set[str] = set()
+    for count in range(200):
+        rows = [(n, -n) for n in range(count)]
+        found = insert_rows(Recording(), "INSERT INTO numbers (a, b) VALUES (?, ?)", rows, " RETURNING a, b")
+        assert found == rows
+        assert connection.execute("SELECT a, b FROM numbers ORDER BY rowid").fetchall() == rows
+        assert len(statements) <= count // 64 + 2
+        different.update(statements)
+        statements.clear()
+        connection.execute("DELETE FROM numbers")
+    assert len(different) == 15 + 4

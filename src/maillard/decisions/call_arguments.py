@@ -81,8 +81,9 @@ def check_request(
         if size not in (None, len(contexts)):
             raise InvalidValue("size", size, f"None, or {len(contexts)}: the number of contexts")
         size = len(contexts)
-    size = 1 if size is None else size
-    if isinstance(size, bool) or not isinstance(size, Integral) or not 0 <= int(size) <= _MAX_SIZE:
+    if size is None:
+        size = 1
+    elif isinstance(size, bool) or not isinstance(size, Integral) or not 0 <= int(size) <= _MAX_SIZE:
         raise InvalidValue("size", size, f"a whole number from 0 to {_MAX_SIZE}")
     return Request(
         unit=None if unit is None else check_name("unit", unit),

@@ -120,17 +120,15 @@ def reward_keys(link: Link) -> list[bytes]:
 
 def new_seals(rows: Sequence[Decision]) -> list[bytes | None]:
     """A new salt for each decision; None if it has nothing to commit to."""
-    sealed = [
-        row.unit is not None
+    salts = os.urandom(_SALT_SIZE * len(rows))
+    return [
+        salts[start : start + _SALT_SIZE]
+        if row.unit is not None
         or row.idempotency_key is not None
         or row.context is not None
         or row.actions is not None
-        for row in rows
-    ]
-    salts = os.urandom(_SALT_SIZE * len(rows)) if any(sealed) else b""
-    return [
-        salts[_SALT_SIZE * place : _SALT_SIZE * (place + 1)] if each else None
-        for place, each in enumerate(sealed)
+        else None
+        for start, row in zip(range(0, len(salts), _SALT_SIZE), rows, strict=True)
     ]
 
 

@@ -36,8 +36,9 @@ def insert_rows(
     found: list[Any] = []
     start = 0
     while start < len(rows):
-        # Sizes are powers of two, so that few different statements are prepared and cached.
-        chunk = rows[start : start + min(_MAX_ROWS, 1 << (len(rows) - start).bit_length() - 1)]
+        # At most 15 rows, or 16, 32, 48 or 64: few different statements are prepared and cached.
+        left = len(rows) - start
+        chunk = rows[start : start + min(_MAX_ROWS, left - left % 16 or left)]
         start += len(chunk)
         sql = _for_row_count(statement, len(chunk)) + clause
         found += connection.execute(sql, [value for row in chunk for value in row]).fetchall()
