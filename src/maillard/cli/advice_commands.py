@@ -333,8 +333,10 @@ def _ask(settings: dict[str, Any]) -> None:
     click.echo("Press Enter to accept the value in brackets.\n", err=True)
     for question in _QUESTIONS:
         name, r = question.name, check()
-        if name == "reward_range" and r.reward == "bounded" and settings["rate"] is None and confirm_orders():
-            settings["reward"], r = "revenue", check(reward="revenue")
+        asks_range = name == "reward_range" and r.reward == "bounded" and question.applies(r)
+        if asks_range and settings["rate"] is None and confirm_orders():
+            settings["reward"] = "revenue"
+            r = check()
         if settings[name] is not None or not question.applies(r):
             continue
         default = answers(r).get(name, "none")
