@@ -48,7 +48,7 @@ class Budget(NamedTuple):
 
 
 FULL = Budget(5_000_000, 12_000_000, 4_000_000, 200_000, 2_000_000, 200, 1000, 25_000_000, 400)
-QUICK = Budget(500_000, 1_200_000, 400_000, 50_000, 500_000, 20, 200, 500_000, 40)
+QUICK = Budget(500_000, 1_200_000, 400_000, 50_000, 500_000, 20, 200, 1_000_000, 40)
 _FEWEST_RUNS = 10
 _BATCH = 20  # logs that are added at a time
 
@@ -222,10 +222,10 @@ def _add_logs(
     while left > 0:
         found = options()
         chosen, _ = choose_option(found, needed, requirements.max_regret, evaluate=True)
-        unclear = (found.index(each) for each in undecided(found, chosen) if each.logs < budget.logs)
-        place = next(unclear, None)
-        if place is None:
+        unclear = [each for each in undecided(found, chosen) if each.logs < budget.logs]
+        if not unclear:
             return
+        place = found.index(min(unclear, key=lambda each: abs(each.power_evidence)))
         count = min(_BATCH, left, budget.logs - found[place].logs)
         logs.add(place, count)
         left -= count
