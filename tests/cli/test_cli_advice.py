@@ -80,10 +80,10 @@ def test_answers_may_be_written_as_people_write_them(limits) -> None:
     assert "--buyers 0.02 --order 40 --traffic 20 --horizon 28d --delay 18h" in output
 
 
-@pytest.mark.parametrize("limits", [[], ["--reward-range", "20..300"]])
+@pytest.mark.parametrize("limits", [[], ["--reward", "bounded", "--reward-range", "20..300"]])
 def test_rewards_that_are_mostly_nothing_are_revenue(limits) -> None:
-    largest = "" if limits else "20..300\n"
-    answers = f"2\nbounded\ny\n{largest}2%\n40\n20\n20\n400\n1h\n\nn\n"
+    given = "2\ny\n" if limits else "2\nbounded\ny\n20..300\n"
+    answers = f"{given}2%\n40\n20\n20\n400\n1h\n\nn\n"
     output, questions = run("--ask", "--quick", *limits, answers=answers)
     assert "Do most decisions earn nothing (0), as with revenue? [y/N]" in questions
     assert "--reward revenue --reward-range 0..300" in output
