@@ -40,9 +40,9 @@ def test_a_wrong_answer_is_asked_again() -> None:
     output, questions = run("--ask", "--quick", answers=answers)
     for message in (
         "Error: expected a number of arms, or their names, such as red,blue, got 'one'",
-        "Error: expected one of clicks, binary, bounded, unbounded, got 'click'",
-        "Error: expected a number > 0 and < 1, got 30",
-        "Error: expected a number > 0 and <= 0.7, got 0.9",
+        "Error: expected one of clicks, binary, revenue, bounded, unbounded, got 'click'",
+        "Error: expected a number > 0 and < 1 (did you mean 30%, which is 0.3?), got 30",
+        "Error: expected a number > 0 and <= 0.7, got 90%",
         "Error: expected at least 20 decisions",
         "Error: expected seconds, or a number with a unit",
     ):
@@ -52,7 +52,7 @@ def test_a_wrong_answer_is_asked_again() -> None:
 
 
 def test_only_questions_that_apply_are_asked() -> None:
-    answers = "2\n1..5\n3\n0.5\n1\n100\n400\n0s\nsegments\n2\n\n"
+    answers = "2\n\n1..5\n3\n0.5\n1\n100\n400\n0s\nsegments\n2\n\n"
     output, questions = run("--ask", "--quick", "--reward", "bounded", answers=answers)
     assert "What is a reward?" not in questions
     assert "What are the lowest and the highest reward?" in questions
@@ -60,7 +60,7 @@ def test_only_questions_that_apply_are_asked() -> None:
     assert "How many groups?" in questions
     assert 'segments=["device"]' in output
     ending = output.partition("When it has ended\n")[2].partition("\n\n")[0]
-    assert "Stop making decisions, and compare." in ending
+    assert "Stop making decisions. What would" in ending
     command = shlex.split(ending.splitlines()[-1])
     assert command[:2] == ["maillard", "compare"]
     context = main.commands["compare"].make_context("compare", command[2:])
@@ -68,13 +68,33 @@ def test_only_questions_that_apply_are_asked() -> None:
     assert "Reward(low=1, high=5)" in output
 
 
-@pytest.mark.parametrize("limits", ["0-300", "0 to 300", "0..300", "0 – 300"])
+@pytest.mark.parametrize("limits", ["300", "20-300", "20 to 300", "20..300", "0 – 300"])
 def test_answers_may_be_written_as_people_write_them(limits) -> None:
-    answers = f"2\nrevenue\n{limits}\n30\n20\n\n20\n4 weeks\n18 hours\n\nn\n"
+    answers = f"2\nrevenue\n{limits}\n2%\n40\n20\n20\n4 weeks\n18 hours\n\nn\n"
     output, questions = run("--ask", "--quick", answers=answers)
     assert "Error" not in questions
-    assert "--reward bounded --reward-range 0..300" in output
-    assert "--horizon 28d --delay 18h" in output
+    assert "standard deviation of a reward?" not in questions
+    assert "√(0.02 × 2 × 40² - 0.8²) = 7.96" in questions
+    assert "0.4 is for a variant at 1.2 instead of 0.8, as when 2% of them buy, and 3%" in questions
+    assert "--reward revenue --reward-range 0..300" in output
+    assert "--buyers 0.02 --order 40 --traffic 20 --horizon 28d --delay 18h" in output
+
+
+@pytest.mark.parametrize("limits", [[], ["--reward", "bounded", "--reward-range", "20..300"]])
+def test_rewards_that_are_mostly_nothing_are_revenue(limits) -> None:
+    given = "2\ny\n" if limits else "2\nbounded\ny\n20..300\n"
+    answers = f"{given}2%\n40\n20\n20\n400\n1h\n\nn\n"
+    output, questions = run("--ask", "--quick", *limits, answers=answers)
+    assert "Do most decisions earn nothing (0), as with revenue? [y/N]" in questions
+    assert "--reward revenue --reward-range 0..300" in output
+    assert "default=0" in output
+
+
+def test_revenue_is_an_option_too() -> None:
+    words = "--reward revenue --reward-range 0..300 --buyers 2% --order 40 --horizon 400 --quick"
+    output, _ = run(*words.split(), "--delay", "1h")
+    assert "an order of 40 on average" in " ".join(output.split())
+    assert "default=0" in output
 
 
 def test_a_range_may_be_negative() -> None:
@@ -105,7 +125,7 @@ def test_the_command_repeats_the_advice() -> None:
 def test_the_suggested_deviation_is_accepted_and_repeats_the_advice() -> None:
     """The largest deviation has more digits than the prompt shows: 26.7253 is slightly too large."""
     words = ["--reward", "bounded", "--reward-range", "0..300", "--quick", "--seed", 2, "--traffic", 100]
-    answers = "2\n2.4\n1.2\n\n4d\n\n\n\n"
+    answers = "2\nn\n2.4\n1.2\n\n4d\n\n\n\n"
     asked, questions = run("--ask", *words, answers=answers)
     assert questions.count("press Enter for a careful guess [26.7253]") == 1
     assert "Error" not in questions
@@ -131,6 +151,15 @@ def test_a_figure_is_written(tmp_path) -> None:
     [
         (["--arms", "few"], "--arms: expected a number of arms"),
         (["--rate", "much"], "--rate: expected a number such as 0.03, 3% or 2,000"),
+        (["--rate", "2"], "rate: expected a number > 0 and < 1 (did you mean 2%, which is 0.02?), got 2"),
+        (["--reward", "click"], "reward: "),
+        (
+            ["--reward", "bounded", "--reward-range", "0..300", "--rate", "2%"],
+            "rate: expected a number in the unit of the rewards, not a percentage, because rewards are "
+            "bounded (if 2% of decisions end in an order, use --reward revenue --buyers 2% --order with the "
+            "value of a typical order), got 2%",
+        ),
+        (["--reward", "revenue", "--lift", "1%"], "lift: expected a number in the unit of the rewards"),
         (["--rate", "300%"], "rate: expected a number > 0 and < 1"),
         (["--reward", "bounded", "--reward-range", "1,5"], "--reward-range: expected LOW..HIGH"),
         (["--figure", "advice.txt"], "--figure: expected a name that ends in .png or .svg"),

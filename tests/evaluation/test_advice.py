@@ -25,8 +25,13 @@ from maillard.evaluation.advising.advice_rules import (
     alternatives,
     choose_option,
     policy_rule,
+    undecided,
 )
 from maillard.evaluation.advising.advice_simulation import context_problem_for, problem_for
+from maillard.evaluation.advising.floor_logs import describe_intervals
+from maillard.evaluation.advising.reward_answers import order_deviation
+from maillard.evaluation.advising.sequential_test import evidence
+from maillard.policies import names as policy_names
 from maillard.problems import Bounded, Gaussian
 
 # The answers that lead to each rule.
@@ -44,6 +49,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "rewards without a maximum": {"reward": "unbounded", "rate": 3.0, "deviation": 4.0},
     "rewards in a range": {"reward": "bounded", "reward_range": (1, 5), "rate": 3.0, "deviation": 1.0},
 }
+SHOP: dict[str, Any] = {"reward": "revenue", "reward_range": (0, 300), "buyers": 0.02, "order": 40}
 SMALL = {"horizon": 400, "quick": True, "threads": 1}
 
 
@@ -109,19 +115,20 @@ def test_the_program_runs_and_its_log_can_be_evaluated_if_asked(
 def test_the_numbers_are_those_of_plan_and_simulate(clicks) -> None:
     problem = "bernoulli:0.3,0.3,0.5,delay='fixed:100'"  # 2,400 decisions per day are 100 per hour
     assert clicks.problem == problem
-    common = {"target": "arm:0", "decays": (), "runs": clicks.runs, "seed": 3}
+    common = {"target": "arm:0", "decays": (), "seed": 3}
     pairs = {"against": "arm:2", "confidence": 1 - 0.05 / 3}
     floors = [each.floor for each in clicks.tried]
     assert floors == [0, 0.1, 0.2, 0.5, 1]
-    for question, name in ((pairs, "width"), ({}, "mean_width")):
-        rows = plan(
-            problem, 3000, policy="kl-ms+", floors=floors[:-1], boosters=(4,), **common, **question
-        ).rows
-        rows += plan(problem, 3000, policy="uniform", floors=(0,), **common, **question).rows
-        assert [getattr(each, name) for each in clicks.tried] == [row.width for row in rows]
-        if name == "width":
-            assert [each.found for each in clicks.tried] == [row.decided for row in rows]
-            assert [each.valid for each in clicks.tried] == [row.valid for row in rows]
+    for each in clicks.tried:
+        policy, floor = ("uniform", 0.0) if each.floor == 1 else ("kl-ms+", each.floor)
+        boosters = (4,) if policy == "kl-ms+" else None
+        grid = {"policy": policy, "floors": (floor,), "boosters": boosters, **common}
+        (row,) = plan(problem, 3000, **grid, runs=each.logs, **pairs).rows
+        assert (each.width, each.found) == pytest.approx((row.width, row.decided), rel=1e-12)
+        (row,) = plan(problem, 3000, **grid, runs=clicks.runs).rows
+        assert each.mean_width == pytest.approx(row.width, rel=1e-12)
+    assert clicks.runs == min(each.logs for each in clicks.tried) == 20
+    assert clicks.suggestion.logs > clicks.runs
     policies = ["kl-ms+", "kl-ms+:floor=0.1", "kl-ms+:floor=0.2", "kl-ms+:floor=0.5", "uniform"]
     assert [each.policy for each in clicks.tried] == policies
     lost = simulate(policies, problem, 3000, clicks.trials, seed=3).final_regret
@@ -136,7 +143,8 @@ def test_the_smallest_floor_that_resolves_is_suggested(clicks) -> None:
     z = NormalDist().inv_cdf(1 - 0.025 / 3)
     assert needed == pytest.approx(0.2 * z / (z + 0.8416), rel=1e-4)
     floors = [each for each in clicks.tried if each.floor > 0]
-    assert clicks.suggestion == next(each for each in floors if each.width <= needed)
+    assert clicks.suggestion == next(each for each in floors if each.resolves)
+    assert clicks.suggestion.found >= 0.8
     assert clicks.needed_decisions < 3000
 
 
@@ -145,8 +153,8 @@ def test_a_difference_that_cannot_be_found_is_a_compromise() -> None:
     assert advice.resolves is False
     first, second, z = 0.09, 0.11 * 0.89, 1.959964 + 0.841621
     assert advice.needed_decisions == pytest.approx(2 * (first + second) * (z / 0.01) ** 2, rel=1e-3)
-    assert "not even an equal split" in advice.reasons[1]
-    assert "(295 days of your traffic)" in advice.reasons[1]
+    assert "not even an equal split" in advice.reasons[-1]
+    assert "(295 days of your traffic)" in advice.reasons[-1]
     split = advice.tried[-1]
     floors = [each for each in advice.tried if each.floor > 0]
     assert advice.suggestion == next(each for each in floors if each.width <= 1.5 * split.width)
@@ -157,7 +165,7 @@ def test_rare_rewards_need_more_decisions_than_the_normal_approximation_says() -
     advice = advise(2, rate=0.02, lift=0.06, horizon=420, delay="0s", quick=True)
     assert advice.needed_decisions < 420
     assert advice.resolves is False
-    assert "even with an equal split. Almost all rewards are 0, so it takes more" in advice.reasons[1]
+    assert "even with an equal split. Almost all rewards are 0, so it takes more" in advice.reasons[-1]
 
 
 def test_revenue_that_does_not_come_counts_as_0() -> None:
@@ -177,38 +185,51 @@ def test_names_with_quotes_are_names_in_the_program(tmp_path, monkeypatch) -> No
     namespace["bandit"].close()
 
 
-def options(*rows: tuple[float, float, float]) -> list[AdviceOption]:
-    """Options with these floors, regrets and widths."""
+def options(*rows: tuple[float, float, float, float]) -> list[AdviceOption]:
+    """Options with these floors, regrets, widths and fractions of 400 logs that find the difference."""
     return [
         AdviceOption(policy=f"p:floor={floor}", floor=floor, regret=regret, regret_error=1.0, loss=0.1,
-                     width=width, valid=True)
-        for floor, regret, width in rows
+                     width=width, found=found, valid=True, logs=400)
+        for floor, regret, width, found in rows
     ]  # fmt: skip
 
 
-ROWS = options((0, 10, 9), (0.1, 20, 4), (0.5, 40, 2), (1, 80, 1))
+def found_in(*fractions: float) -> list[AdviceOption]:
+    """Options without a floor, with floors of 10% and 50%, and with an equal split."""
+    rows = ((0, 10, 9), (0.1, 20, 4), (0.5, 40, 2), (1, 80, 1))
+    return options(*((*row, found) for row, found in zip(rows, fractions, strict=True)))
+
+
+ROWS = found_in(0, 0.7, 0.9, 1)
 
 
 @pytest.mark.parametrize(
-    ("needed", "max_regret", "evaluate", "floor", "reason"),
+    ("fractions", "max_regret", "evaluate", "floor", "reason"),
     [
-        (4, None, True, 0.1, "resolves"),
-        (3.9, None, True, 0.5, "resolves"),
-        (1, None, True, 1, "resolves"),
-        (0.9, None, True, 1, "cannot resolve"),
-        (1, 50, True, 0.5, "too expensive"),
-        (1, 15, True, 0.1, "too expensive"),
-        (1, 80, True, 1, "resolves"),
-        (4, None, False, 0, "no evaluation"),
+        ((0, 0.9, 1, 1), None, True, 0.1, "resolves"),
+        ((0, 0.78, 0.82, 1), None, True, 0.5, "resolves"),
+        ((0, 0.1, 0.7, 0.9), None, True, 1, "resolves"),
+        ((0, 0.1, 0.2, 0.3), None, True, 1, "cannot resolve"),
+        ((0, 0.1, 0.7, 0.9), 50, True, 0.5, "too expensive"),
+        ((0, 0.1, 0.7, 0.9), 15, True, 0.1, "too expensive"),
+        ((0, 0.1, 0.7, 0.9), 80, True, 1, "resolves"),
+        ((0, 0.9, 1, 1), None, False, 0, "no evaluation"),
     ],
 )
-def test_how_a_floor_is_chosen(needed, max_regret, evaluate, floor, reason) -> None:
-    chosen, why = choose_option(ROWS, needed, max_regret, evaluate=evaluate)
+def test_how_a_floor_is_chosen(fractions, max_regret, evaluate, floor, reason) -> None:
+    chosen, why = choose_option(found_in(*fractions), 0.9, max_regret, evaluate=evaluate)
     assert (chosen.floor, why) == (floor, reason)
 
 
+def test_an_option_resolves_if_it_finds_the_difference_in_about_80_percent() -> None:
+    """Between 75% and 85% the likelihood decides; it is equal at 80.3%."""
+    assert [each.resolves for each in found_in(0.75, 0.8, 0.81, 0.85)] == [False, False, True, True]
+    assert not AdviceOption(policy="p", floor=0, regret=1, regret_error=1, loss=0).resolves
+
+
 def test_the_floor_falls_gradually_when_the_traffic_is_too_small() -> None:
-    rows = options((0, 5, 9), (0.1, 10, 1.6), (0.2, 20, 1.4), (0.3, 40, 1.2), (0.5, 60, 1.1), (1, 80, 1))
+    widths = ((0, 5, 9), (0.1, 10, 1.6), (0.2, 20, 1.4), (0.3, 40, 1.2), (0.5, 60, 1.1), (1, 80, 1))
+    rows = options(*((*row, 0.3) for row in widths))
     needed = (1.0, 0.99, 0.91, 0.9, 0.83, 0.71, 0.1)
     floors = [choose_option(rows, each, None, evaluate=True)[0].floor for each in needed]
     assert floors == [1, 1, 1, 0.5, 0.3, 0.2, 0.2]
@@ -221,20 +242,83 @@ def test_a_slightly_smaller_lift_does_not_change_the_suggestion() -> None:
     ]
     assert [each.policy for each in found] == ["uniform"] * 3
     assert [each.resolves for each in found] == [False, False, True]
-    assert "What you can find is a difference of about 1 point." in found[0].reasons[1]
-    assert "What you can find is a difference of about 1.03 points." in found[1].reasons[1]
+    assert "What you can find is a difference of about 1 point." in found[0].reasons[-1]
+    assert "What you can find is a difference of about 1.03 points." in found[1].reasons[-1]
+    assert len(found[1].reasons) == 1  # an equal split does not learn
+    assert "kl-ms+ is made" not in str(found[1])
     half, split = found[1].tried[-2:]
     words = (
         f"Floor 50% would lose about {split.regret - half.regret:.0f} clicks less, but find the difference"
     )
-    assert words in found[1].reasons[1]
-    assert f"in {half.found:.0%} " in found[1].reasons[1]
-    assert f"instead of {split.found:.0%} " in found[1].reasons[1]
+    assert words in found[1].reasons[-1]
+    assert f"in {half.found:.0%} " in found[1].reasons[-1]
+    assert f"instead of {split.found:.0%} " in found[1].reasons[-1]
 
 
 def test_intervals_that_are_not_valid_do_not_count() -> None:
-    rows = [*ROWS[:1], dataclasses.replace(ROWS[1], width=1.0, valid=False), *ROWS[2:]]
-    assert choose_option(rows, 2, None, evaluate=True)[0].floor == 0.5
+    better = [ROWS[0], dataclasses.replace(ROWS[1], found=0.9), *ROWS[2:]]
+    for valid, floor in ((True, 0.1), (None, 0.1), (False, 0.5)):
+        rows = [better[0], dataclasses.replace(better[1], valid=valid), *better[2:]]
+        assert choose_option(rows, 2, None, evaluate=True)[0].floor == floor
+    wrong = [ROWS[0], dataclasses.replace(ROWS[1], valid=False), *ROWS[2:]]
+    assert choose_option(wrong, 2, 35, evaluate=True)[0].floor == 0.1  # none that is valid costs so little
+
+
+def test_logs_are_added_where_the_choice_is_not_clear() -> None:
+    few = [dataclasses.replace(each, logs=20) for each in found_in(0, 0.7, 0.85, 1)]
+    chosen, _ = choose_option(few, 2, None, evaluate=True)
+    assert [each.floor for each in undecided(few, chosen)] == [0.1, 0.5]
+    many = found_in(0, 0.7, 0.85, 1)
+    assert undecided(many, many[2]) == []
+    doubtful = [dataclasses.replace(each, valid=None) for each in many]
+    assert [each.floor for each in undecided(doubtful, doubtful[2])] == [0.5]
+    wrong = [dataclasses.replace(each, valid=False) for each in few]
+    assert undecided(wrong, wrong[2]) == []
+
+
+def test_the_evidence_is_wrong_in_at_most_1_percent_of_sequences() -> None:
+    """With looks after every trial; Ville's inequality gives 1%, and 5 standard errors are added."""
+    rng = np.random.default_rng(5)
+    sequences, trials = 4000, 600
+    steps = {hit: evidence(hit, 1, 0.75, 0.85) for hit in (0, 1)}
+    limit = 0.01 + 5 * math.sqrt(0.01 * 0.99 / sequences)
+    for probability, sign in ((0.75, 1), (0.85, -1)):
+        hits = rng.random((sequences, trials)) < probability
+        paths = sign * np.where(hits, steps[1], steps[0]).cumsum(axis=1)
+        wrong = (paths >= math.log(100)).any(axis=1).mean()
+        assert wrong <= limit
+        assert (paths.min(axis=1) <= -math.log(100)).mean() > 0.95  # and usually it is clear
+        too_soon = (paths >= math.log(5)).any(axis=1).mean()
+        assert too_soon > limit  # a negative control: less evidence would not do
+
+
+def test_few_logs_do_not_show_that_intervals_are_wrong() -> None:
+    """Two of 17 intervals miss in 2% of experiments even if 98.5% of them cover."""
+
+    def valid(missed: int, logs: int) -> bool | None:
+        errors = np.where(np.arange(logs) < missed, 3.0, 0.5)
+        return describe_intervals(errors - 1, errors + 1, 0.0, 1 - 0.05 / 6).valid
+
+    assert [valid(missed, 17) for missed in (0, 1, 2)] == [None, None, None]
+    assert [valid(missed, 200) for missed in (1, 2, 3)] == [True, True, True]
+    assert valid(6, 17) is False
+    assert valid(20, 200) is False
+    assert valid(9, 200) is None
+
+
+def test_a_log_without_an_interval_finds_nothing_but_does_not_hide_the_others() -> None:
+    lower = np.array([*[np.nan] * 2, *[0.5] * 15])
+    found = describe_intervals(lower, lower + 1, 1.0, 0.95)
+    assert (found.width, found.found, found.logs) == (0.5, 15 / 17, 17)
+    lower[:4] = np.nan
+    assert describe_intervals(lower, lower + 1, 1.0, 0.95).width == math.inf
+
+
+def test_intervals_shrink_until_the_end_of_the_experiment() -> None:
+    lower, upper = np.array([-0.1, -0.9]), np.array([1.9, 1.1])
+    assert describe_intervals(lower, upper, 1.0, 0.95).found == 0.0
+    assert describe_intervals(lower, upper, 1.0, 0.95, shrink=0.6).found == 0.5
+    assert describe_intervals(lower, upper, 1.0, 0.95, shrink=0.3).found == 1.0
 
 
 def test_alternatives_are_no_floor_and_an_equal_split_or_the_nearest() -> None:
@@ -324,7 +408,7 @@ def test_less_noisy_revenue_never_gives_worse_advice() -> None:
         assert quiet.floor <= noisy.floor
         assert quiet.resolves
         for first, second in zip(noisy.tried[-2:], quiet.tried[-2:], strict=True):
-            assert second.valid
+            assert second.valid is not False
             assert second.width < first.width < math.inf
             assert second.found >= first.found
     assert "purchases of 300 on average, up to 300, by 0.008 of the visitors" in found[0].problem
@@ -339,8 +423,7 @@ def test_a_long_experiment_is_simulated_in_part(monkeypatch) -> None:
     text = " ".join(str(advice).split())
     assert "Only the first 500 of 2,000 decisions were simulated" in text
     assert "by a factor of 2 until the end" in text
-    needed = 2 * advice.requirements.needed_width  # four times as many decisions give half the width
-    assert advice.suggestion == next(each for each in advice.tried if each.floor > 0 and each.width <= needed)
+    assert advice.suggestion == next(each for each in advice.tried if each.floor > 0 and each.resolves)
     cells = advice_simulation.FULL.cells
     assert make_requirements(100, horizon=30_000).part_horizon > cells // 100  # then memory is the limit
 
@@ -361,7 +444,15 @@ def test_defaults_are_stated() -> None:
         ({"arms": 1}, "arms: expected a number of arms from 2 to 100"),
         ({"arms": ["a", "a"]}, "at least two different names"),
         ({"arms": "red"}, "arms: expected"),
-        ({"rate": 3}, "rate: expected a number > 0 and < 1, got 3"),
+        ({"rate": 3}, r"rate: expected a number > 0 and < 1 \(did you mean 3%, which is 0.03\?\), got 3"),
+        ({"rate": 300}, "rate: expected a number > 0 and < 1, got 300"),
+        ({"lift": 1}, "lift: expected .*did you mean 1%"),
+        ({"buyers": 0.02}, "buyers: expected None: only revenue has it"),
+        ({**SHOP, "buyers": 2}, "buyers: expected .*did you mean 2%"),
+        ({**SHOP, "rate": 0.8}, "rate: expected None: it is buyers times order"),
+        ({**SHOP, "reward_range": (20, 300)}, "reward_range: expected a range from 0"),
+        ({**SHOP, "order": 400}, "order: expected a number > 0 and <= 300"),
+        ({**SHOP, "deviation": 20}, "deviation: expected a number > 0 and <= 15"),
         ({"rate": 0.5, "lift": 0.6}, "lift: expected a number > 0 and <= 0.5, got 0.6"),
         ({"lift": 0}, "lift: expected"),
         ({"reward_range": (0, 2)}, "reward_range: expected None: only bounded"),
@@ -403,13 +494,54 @@ def test_the_text_explains_and_is_short(clicks) -> None:
     assert plain["code"] == clicks.code
 
 
-def test_every_pair_of_arms_is_compared_at_the_end(clicks) -> None:
+def test_at_the_end_every_arm_is_evaluated_and_every_pair_compared(clicks) -> None:
     text = str(clicks).partition("When it has ended")[2].partition("To repeat")[0]
-    commands = [line.split()[3:5] for line in text.splitlines() if line.startswith("  maillard")]
-    assert commands == [["arm:A", "arm:B"], ["arm:A", "arm:C"], ["arm:B", "arm:C"]]
-    assert "wait 1h for the last rewards, and compare" in " ".join(text.split())
-    many = str(advise(7, rate=0.3, lift=0.5, **SMALL)).partition("When it has ended")[2]
-    assert "Do the same for the other pairs of arms: there are 21." in " ".join(many.split())
+    commands = [line.split() for line in text.splitlines() if line.startswith("  maillard")]
+    evaluate, *pairs = commands
+    assert evaluate[:3] == ["maillard", "evaluate", "decisions.db"]
+    assert evaluate[3:] == ["--target", "arm:A", "--target", "arm:B", "--target", "arm:C", "--finished"]
+    assert [each[3:5] for each in pairs] == [["arm:A", "arm:B"], ["arm:A", "arm:C"], ["arm:B", "arm:C"]]
+    assert "wait 1h for the last rewards" in " ".join(text.split())
+    many = " ".join(str(advise(7, rate=0.3, lift=0.5, **SMALL)).partition("When it has ended")[2].split())
+    assert "Do the same for the other arms." in many
+    assert "maillard evaluate decisions.db --target arm:A --finished" in many
+    assert "Do the same for the other pairs of arms: there are 21." in many
+
+
+def test_revenue_follows_from_buyers_and_orders() -> None:
+    r = make_requirements(4, **SHOP)
+    assert (r.low, r.high, r.rate, r.lift) == (0.0, 300.0, 0.8, 0.4)
+    assert r.deviation == pytest.approx(math.sqrt(0.02 * 2 * 40**2 - 0.8**2))
+    assert "deviation" not in r.assumed
+    # The variance of a reward that is an exponential variable with mean 40 with probability 0.02, by samples.
+    rng = np.random.default_rng(2)
+    orders = rng.exponential(40, 2_000_000) * (rng.random(2_000_000) < 0.02)
+    assert orders.std() == pytest.approx(r.deviation, rel=0.025)  # 4 standard errors: the kurtosis is 306
+    assert order_deviation(0.02, 200, 300) == pytest.approx(math.sqrt(0.02 * 200 * 300 - 4**2))
+    assert make_requirements(4, **SHOP, deviation=9).deviation == 9
+    assert make_requirements(4, reward="revenue", rate=0.8, order=40, reward_range=(0, 300)).buyers == 0.02
+    assert make_requirements(4, reward="revenue", rate=0.8, buyers=0.02).order == 40
+
+
+def test_revenue_is_repeated_and_explained() -> None:
+    advice = advise(4, **SHOP, delay="2d", traffic=3000, horizon=2000, quick=True)
+    text = " ".join(str(advice).split())
+    assert "0.02 × 40 = 0.8, and the standard deviation is √(0.02 × 2 × 40² - 0.8²) = 7.96" in text
+    assert "default=0" in advice.code
+    assert "in fractions of 300: multiply it by 300" in text
+    assert "--reward revenue" in advice.command
+    assert "--buyers 0.02 --order 40" in advice.command
+    assert "--deviation" not in advice.command
+    assert not make_requirements(4, **SHOP, deviation=9).deviation_is_derived
+
+
+def test_orders_that_are_given_as_rewards_of_every_decision_are_noticed() -> None:
+    for limits in ((20, 300), (0, 300)):
+        assert make_requirements(4, reward="bounded", reward_range=limits, rate=40).looks_like_orders
+    assert not make_requirements(4, reward="bounded", reward_range=(1, 5), rate=3).looks_like_orders
+    advice = advise(4, reward="bounded", reward_range=(20, 300), rate=40, horizon=400, quick=True)
+    text = " ".join(str(advice).split())
+    assert "use --reward revenue --reward-range 0..300 --order 40" in text
 
 
 def test_margins_that_are_missing_or_wrong_are_explained() -> None:
@@ -419,7 +551,7 @@ def test_margins_that_are_missing_or_wrong_are_explained() -> None:
     assert advice.options[0].width == math.inf
     assert "no interval: many of the logs" in text
     assert "order_value / 300) # 0 to 300" in text
-    assert "multiply them by 300" in text
+    assert "multiply it by 300" in text
     wrong = dataclasses.replace(advice.tried[-1], valid=False, width=1.0)
     edited = dataclasses.replace(
         advice, tried=(*advice.tried[:-1], wrong), options=(*advice.options[:-1], wrong)
@@ -444,6 +576,7 @@ def test_progress_is_reported() -> None:
         "comparing arms",
         "evaluating an arm",
         "measuring what is lost",
+        "checking the suggestion",
     ]
     assert all(0 <= fraction <= 1 for _, fraction in seen)
 
@@ -459,6 +592,9 @@ def test_the_page_has_the_rules() -> None:
 
     page = (HERE / "how-to" / "choose-policy.md").read_text(encoding="utf8")
     assert rules_table() in page, "run `make docs`"
+    statement = f"There are {len(policy_names())} policies"
+    assert statement in page
+    assert statement in (HERE / "reference" / "glossary.md").read_text(encoding="utf8")
     for rule in POLICY_RULES:
         name, _, _ = rule.evidence.partition("#")
         assert (HERE / name).exists()

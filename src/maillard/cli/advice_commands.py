@@ -16,17 +16,40 @@ from maillard.cli.options import FILE, JSON, check_output_file, option, requires
 from maillard.cli.terminal import progress
 from maillard.errors import InvalidValue, MaillardError
 
-_REWARDS = ["clicks", "binary", "bounded", "unbounded"]
+_REWARDS = ["clicks", "binary", "revenue", "bounded", "unbounded"]
 _CONTEXTS = ["none", "segments", "features", "actions"]
+
+
+class _Percentage(float):
+    """A number that was given as a percentage."""
+
+    def __repr__(self) -> str:
+        return f"{100 * self:g}%"
 
 
 def _parse_number(name: str, text: str) -> float:
     """Parse a number such as 0.03, 3% or 2,000."""
     digits = text.strip().replace(",", "")
     try:
-        return float(digits.removesuffix("%")) / (100 if digits.endswith("%") else 1)
+        return _Percentage(float(digits[:-1]) / 100) if digits.endswith("%") else float(digits)
     except ValueError:
         raise InvalidValue(name, text, "a number such as 0.03, 3% or 2,000") from None
+
+
+def _check_percentages(answers: dict[str, Any]) -> None:
+    """Refuse percentages of rewards that are amounts: 2% of visitors who buy are not a mean of 0.02 euros."""
+    reward = answers["reward"]
+    if reward in (None, "clicks", "binary") or answers["reward_range"] == (0, 1):
+        return
+    for name in ("rate", "lift", "deviation", "order"):
+        if isinstance(answers[name], _Percentage):
+            allowed = f"a number in the unit of the rewards, not a percentage, because rewards are {reward}"
+            if name == "rate" and reward != "revenue":
+                allowed += (
+                    f" (if {answers[name]!r} of decisions end in an order, use --reward revenue "
+                    f"--buyers {answers[name]!r} --order with the value of a typical order)"
+                )
+            raise InvalidValue(name, answers[name], allowed)
 
 
 def _parse_arms(name: str, text: str) -> int | list[str]:
@@ -57,7 +80,15 @@ def _parse_reward_range(name: str, text: str) -> tuple[float, float]:
     return options.parse_range(name, f"{written[1]}..{written[2]}" if written else text)
 
 
-_SYNONYMS = {"revenue": "bounded", "sales": "clicks", "conversions": "clicks"}
+def _parse_largest_order(name: str, text: str) -> tuple[float, float]:
+    """Parse the largest order, or the range of orders; a decision without an order earns 0."""
+    try:
+        return 0.0, float(_parse_number(name, text))
+    except InvalidValue:
+        return 0.0, _parse_reward_range(name, text)[1]
+
+
+_SYNONYMS = {"sales": "clicks", "conversions": "clicks"}
 
 
 def _parse_reward(_name: str, text: str) -> str:
@@ -85,11 +116,16 @@ class _Question(NamedTuple):
 
 
 def _lift_question(r: Any) -> str:
-    from maillard.evaluation.advising.advice_formatting import amount
+    from maillard.evaluation.advising.advice_formatting import amount, revenue_formula
 
     better, today = amount(r, r.rate + r.lift), amount(r, r.rate)
     example = f"{amount(r, r.lift)} is for a variant at {better} instead of {today}"
-    return f"Which difference is worth finding? {example}"
+    if r.order is None:
+        return f"Which difference is worth finding? {example}"
+    more = (
+        f"{100 * r.buyers:.3g}% of them buy, and {100 * (r.rate + r.lift) / r.order:.3g}% with that variant"
+    )
+    return f"{revenue_formula(r)}\nWhich difference per visitor is worth finding? {example}, as when {more}"
 
 
 _QUESTIONS = (
@@ -104,7 +140,8 @@ _QUESTIONS = (
             "What is a reward?\n"
             "  clicks     visitors click, or buy; nothing is reported about the others\n"
             "  binary     every decision is reported as a success (1) or a failure (0)\n"
-            "  bounded    a number in a known range, such as a rating from 1 to 5, or revenue up to 100\n"
+            "  revenue    most visitors buy nothing, the others an order of some value\n"
+            "  bounded    a number in a known range, such as a rating from 1 to 5\n"
             "  unbounded  a number without a known maximum\n"
             "Your reward"
         ),
@@ -118,6 +155,24 @@ _QUESTIONS = (
         lambda r: r.reward == "bounded",
     ),
     _Question(
+        "reward_range",
+        lambda _: "What is the largest order?",
+        _parse_largest_order,
+        lambda r: r.reward == "revenue",
+    ),
+    _Question(
+        "buyers",
+        lambda _: "Which percentage of visitors buys today, roughly?",
+        _parse_number,
+        lambda r: r.reward == "revenue",
+    ),
+    _Question(
+        "order",
+        lambda _: "What is a typical order worth? If you know it: revenue divided by the number of orders",
+        _parse_number,
+        lambda r: r.reward == "revenue",
+    ),
+    _Question(
         "rate",
         lambda r: (
             "Which percentage of visitors clicks today, roughly?"
@@ -125,6 +180,7 @@ _QUESTIONS = (
             else "What is the average reward of a decision today, roughly?"
         ),
         _parse_number,
+        lambda r: r.reward != "revenue",
     ),
     _Question("lift", _lift_question, _parse_number),
     _Question(
@@ -133,7 +189,7 @@ _QUESTIONS = (
             "What is the standard deviation of a reward? If you do not know, press Enter for a careful guess"
         ),
         _parse_number,
-        lambda r: not r.zero_or_one,
+        lambda r: r.reward in ("bounded", "unbounded"),
     ),
     _Question("traffic", lambda _: "How many decisions per day, such as page views?", _parse_number),
     _Question(
@@ -175,10 +231,17 @@ _EVALUATE = "Will you use the log afterwards to say how good each variant is, an
 @click.command()
 @option("--arms", "Number of arms, or their names, such as red,blue.", parse=_parse_arms)
 @option(
-    "--reward", "clicks: only successes are reported. binary: 0 or 1. bounded: in a range. unbounded.",
-    type=click.Choice(_REWARDS),
+    "--reward",
+    "clicks: only successes are reported. binary: 0 or 1. revenue: mostly 0, else an order. "
+    "bounded: in a range. unbounded.",
+    parse=_parse_reward, metavar=f"[{'|'.join(_REWARDS)}]",
 )  # fmt: skip
-@option("--reward-range", "Of bounded rewards.", parse=_parse_reward_range, metavar="LOW..HIGH")
+@option(
+    "--reward-range",
+    "Of bounded rewards; of revenue: 0 and the largest order.",
+    parse=_parse_reward_range,
+    metavar="LOW..HIGH",
+)
 @option("--rate", "Mean reward of an ordinary arm, such as 3%.", parse=_parse_number, metavar="NUMBER")
 @option(
     "--lift", "Difference worth finding, in the same unit: 1% for 4% instead of 3%.",
@@ -187,6 +250,13 @@ _EVALUATE = "Will you use the log afterwards to say how good each variant is, an
 @option(
     "--deviation", "Standard deviation of a reward that is not 0 or 1.", parse=_parse_number, metavar="NUMBER"
 )
+@option(
+    "--buyers",
+    "Revenue: the fraction of visitors who buy, such as 2%.",
+    parse=_parse_number,
+    metavar="NUMBER",
+)
+@option("--order", "Revenue: the value of a typical order.", parse=_parse_number, metavar="NUMBER")
 @option("--traffic", "Decisions per day.", parse=_parse_number, metavar="NUMBER")
 @option(
     "--horizon", "Decisions in all, or a duration such as 14d.", parse=_parse_horizon, metavar="NUMBER|TIME"
@@ -211,7 +281,8 @@ def advise(*, ask: bool | None, as_json: bool, figure: Path | None, **settings: 
     \b
     maillard advise
     maillard advise --arms 4 --rate 3% --lift 1.5% --traffic 2000 --horizon 14d --delay 1h --yes
-    maillard advise --reward bounded --reward-range 0..100 --rate 2 --no-evaluate --yes
+    maillard advise --reward revenue --reward-range 0..300 --buyers 2% --order 40 --yes
+    maillard advise --reward bounded --reward-range 1..5 --rate 3 --no-evaluate --yes
     """  # noqa: D301  # click requires this character
     check_output_file("--figure", figure, (".png", ".svg"))
     with requires_extra("advise", "evaluation"):
@@ -223,6 +294,7 @@ def advise(*, ask: bool | None, as_json: bool, figure: Path | None, **settings: 
         _ask(settings)
     if settings["contexts"] == "none":
         settings["contexts"] = None
+    _check_percentages(settings)
     with progress("starting the simulation (up to 20 seconds)", "{}: {:.0%}") as on_progress:
         found = run(**settings, **run_settings, progress=on_progress)
     if as_json:
@@ -244,18 +316,36 @@ def _ask(settings: dict[str, Any]) -> None:
 
     def check(**answer: Any) -> Any:
         given = settings | answer
+        _check_percentages(given)
         return make_requirements(
             **given | {"contexts": None if given["contexts"] == "none" else given["contexts"]}
         )
 
+    def confirm_orders() -> bool:
+        """Ask whether a bounded reward is revenue; of orders from 20 to 300, the lowest reward is still 0."""
+        text = "Do most decisions earn nothing (0), as with revenue?"
+        found = click.confirm(text, default=False, err=True)
+        click.echo(err=True)
+        if found and settings["reward_range"] is not None:
+            settings["reward_range"] = (0.0, settings["reward_range"][1])
+        return found
+
     click.echo("Press Enter to accept the value in brackets.\n", err=True)
     for question in _QUESTIONS:
         name, r = question.name, check()
+        asks_range = name == "reward_range" and r.reward == "bounded" and question.applies(r)
+        if asks_range and settings["rate"] is None and confirm_orders():
+            settings["reward"] = "revenue"
+            r = check()
         if settings[name] is not None or not question.applies(r):
             continue
         default = answers(r).get(name, "none")
         if name in ("rate", "lift"):
             default = amount(r, getattr(r, name))
+        elif name == "buyers":
+            default = f"{100 * r.buyers:g}%"
+        elif name == "reward_range" and r.reward == "revenue":
+            default = f"{r.high:g}"
         elif name == "horizon":
             default = DEFAULT_HORIZON
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from maillard.evaluation.advising.advice_requirements import CLICKS, Requirements
+from maillard.evaluation.advising.advice_requirements import Requirements
+from maillard.evaluation.advising.reward_answers import CLICKS
 
 _UNITS = (("w", 604_800), ("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 
@@ -32,6 +33,20 @@ def difference(r: Requirements, value: float) -> str:
     if not r.zero_or_one:
         return f"{value:.3g}"
     return "1 point" if f"{100 * value:.3g}" == "1" else f"{100 * value:.3g} points"
+
+
+def revenue_formula(r: Requirements) -> str:
+    """Say how the mean and the deviation of revenue follow from the orders."""
+    assert r.buyers is not None
+    assert r.order is not None
+    square = f"2 × {r.order:g}²" if 2 * r.order <= r.high else f"{r.order:g} × {r.high:g}"
+    mean = f"{r.buyers:.3g} × {r.order:.4g} = {r.rate:.3g}"
+    deviation = f"√({r.buyers:.3g} × {square} - {r.rate:.3g}²) = {r.deviation:.3g}"
+    return (
+        f"{100 * r.buyers:.3g}% of decisions end in an order of {r.order:.4g} on average, so the mean reward "
+        f"is {mean}, and the standard deviation is {deviation}. This assumes that orders vary by as much as "
+        "their average; if you know better, use --deviation."
+    )
 
 
 def with_error(value: float, error: float) -> str:

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 import shlex
 from typing import TYPE_CHECKING
 
 from maillard.evaluation.advising.advice_formatting import duration
-from maillard.evaluation.advising.advice_requirements import (
-    ACTIONS,
-    BOUNDED,
-    CLICKS,
-    SEGMENTS,
-    Requirements,
-)
+from maillard.evaluation.advising.advice_requirements import ACTIONS, SEGMENTS, Requirements
+from maillard.evaluation.advising.reward_answers import CLICKS
 
 if TYPE_CHECKING:
     from maillard.evaluation.advising.advice_result import Advice
 
 
-_SHOWN_PAIRS = 6  # comparisons of four arms
+_SHOWN_ARMS, _SHOWN_PAIRS = 4, 6  # comparisons of four arms
 
 
 def answers(r: Requirements) -> dict[str, str]:
@@ -33,6 +27,8 @@ def answers(r: Requirements) -> dict[str, str]:
         "rate": f"{r.rate:g}",
         "lift": f"{r.lift:g}",
         "deviation": f"{r.deviation:g}",
+        "buyers": f"{r.buyers:g}" if r.buyers is not None else "",
+        "order": f"{r.order:g}" if r.order is not None else "",
         "traffic": f"{r.traffic:g}",
         "horizon": str(r.horizon),
         "delay": duration(r.window),
@@ -40,8 +36,14 @@ def answers(r: Requirements) -> dict[str, str]:
         "context_size": str(r.context_size),
         "evaluate": "yes" if r.evaluate else "no",
     }
-    if r.reward != BOUNDED:
+    if not r.limited:
         del found["reward_range"]
+    if r.order is None:
+        del found["buyers"], found["order"]
+    else:
+        del found["rate"]
+        if r.deviation_is_derived:
+            del found["deviation"]
     if r.zero_or_one:
         del found["deviation"]
     if r.contexts is None:
@@ -55,7 +57,8 @@ def command(advice: Advice) -> str:
     """Return the command that gives the same advice."""
     r = advice.requirements
     values = answers(r)
-    values |= {name: _exact(getattr(r, name)) for name in ("rate", "lift", "deviation") if name in values}
+    exact = ("rate", "lift", "deviation", "buyers", "order")
+    values |= {name: _exact(getattr(r, name)) for name in exact if name in values}
     days = r.horizon / r.traffic
     if days >= 1 and days.is_integer() and round(r.traffic * days) == r.horizon:
         values["horizon"] = f"{days:.0f}d"
@@ -116,32 +119,36 @@ def _report_code(r: Requirements) -> str:
     if r.mostly_nothing:
         when = "  # if there is an order" if r.window else "  # after every decision, also if it is 0"
     divided = f"{name} / {r.divisor:g}" if r.divisor != 1.0 else name
-    limits = rule if r.reward == BOUNDED else ""
+    limits = rule if r.limited else ""
     return f"def report(decision_id, {name}):{when}\n    bandit.reward(decision_id, {divided}){limits}"
 
 
-def ending(r: Requirements) -> list[str]:
-    """What to do at the end of the experiment, in sentences; the commands are `comparisons`."""
-    wait = f"wait {duration(r.window)} for the last rewards, " if r.window else ""
-    pairs = math.comb(len(r.arms), 2)
-    each = "" if pairs <= _SHOWN_PAIRS else f" Do the same for the other pairs of arms: there are {pairs}."
-    scale = (
-        f" The numbers are fractions of {r.divisor:g}: multiply them by {r.divisor:g}."
-        if r.divisor != 1.0
-        else ""
-    )
-    return [
-        f"Stop making decisions, {wait}and compare. The first arm of a comparison is better if its interval "
-        f"lies above 0, the second if it lies below 0.{scale}{each}"
-    ]
-
-
-def comparisons(r: Requirements) -> list[str]:
-    """The commands that compare the pairs of arms, or the first pair if there are many."""
-    pairs = list(itertools.combinations((shlex.quote(f"arm:{name}") for name in r.arms), 2))
+def ending(r: Requirements) -> list[tuple[str, list[str]]]:
+    """What to do at the end of the experiment: sentences, each with its commands."""
+    wait = f", and wait {duration(r.window)} for the last rewards" if r.window else ""
+    names = [shlex.quote(f"arm:{name}") for name in r.arms]
+    pairs = list(itertools.combinations(names, 2))
     end = "--finished" + " --by device" * (r.contexts == SEGMENTS)
-    shown = pairs if len(pairs) <= _SHOWN_PAIRS else pairs[:1]
-    return [f"maillard compare decisions.db {first} {second} {end}" for first, second in shown]
+    scale = f" in fractions of {r.divisor:g}: multiply it by {r.divisor:g}" if r.divisor != 1.0 else ""
+    per = "as a fraction" if r.zero_or_one else "per decision"
+    alone = (
+        f"Stop making decisions{wait}. What would each arm have earned, if it had been chosen in every "
+        f"decision? This estimates the mean reward, {per}{scale}."
+    )
+    if len(names) > _SHOWN_ARMS:
+        names, alone = names[:1], f"{alone} Do the same for the other arms."
+    better = (
+        "Which arm is better? The first arm of a comparison is better if its interval lies above 0, the "
+        "second if it lies below 0."
+    )
+    if len(pairs) > _SHOWN_PAIRS:
+        better += f" Do the same for the other pairs of arms: there are {len(pairs)}."
+        pairs = pairs[:1]
+    targets = " ".join(f"--target {name}" for name in names)
+    return [
+        (alone, [f"maillard evaluate decisions.db {targets} {end}"]),
+        (better, [f"maillard compare decisions.db {first} {second} {end}" for first, second in pairs]),
+    ]
 
 
 def _many_arms(r: Requirements) -> str:

@@ -10,14 +10,24 @@ from typing import Any
 
 from maillard.decisions import Reward
 from maillard.decisions.timestamps import Duration, to_seconds
-from maillard.errors import InvalidValue, UnknownName
+from maillard.errors import InvalidValue
+from maillard.evaluation.advising.reward_answers import (
+    BINARY,
+    BOUNDED,
+    CLICKS,
+    REVENUE,
+    REWARDS,
+    UNBOUNDED,
+    check_number,
+    check_rewards,
+    one_of,
+    order_deviation,
+)
 
-REWARDS = CLICKS, BINARY, BOUNDED, UNBOUNDED = ("clicks", "binary", "bounded", "unbounded")
 CONTEXTS = SEGMENTS, FEATURES, ACTIONS = ("segments", "features", "actions")
 CONFIDENCE, POWER = 0.95, 0.8
 DEFAULT_HORIZON = "14d"
 _DAY = 86_400.0
-_RATES = {CLICKS: 0.03, BINARY: 0.1, UNBOUNDED: 1.0}
 _DECISIONS_PER_ARM = 10  # the fewest per arm, and segment, for which a simulation makes sense
 
 
@@ -36,6 +46,10 @@ class Requirements:
     "The difference between arms that is worth finding."
     deviation: float
     "The standard deviation of the reward of one decision."
+    buyers: float | None
+    "The fraction of decisions that end in an order; None if the reward is not revenue."
+    order: float | None
+    "The value of a typical order, likewise. `rate` is `buyers` times `order`."
     traffic: float
     "Decisions per day."
     horizon: int
@@ -54,6 +68,11 @@ class Requirements:
     def zero_or_one(self) -> bool:
         """Whether a reward is 0 or 1."""
         return self.reward in (CLICKS, BINARY)
+
+    @property
+    def limited(self) -> bool:
+        """Whether rewards that are not 0 or 1 lie in a known range."""
+        return self.reward in (BOUNDED, REVENUE)
 
     @property
     def linear(self) -> bool:
@@ -121,17 +140,30 @@ class Requirements:
     @property
     def small_rewards(self) -> bool:
         """Whether rewards lie from 0 to a maximum and are mostly far below it, as revenue is."""
-        return self.reward == BOUNDED and self.low == 0.0 and self.rate <= 0.1 * self.high
+        return self.limited and self.low == 0.0 and self.rate <= 0.1 * self.high
 
     @property
     def mostly_nothing(self) -> bool:
         """Whether most decisions get no reward at all, which counts as 0, as with revenue."""
-        return self.small_rewards or self.reward == UNBOUNDED
+        return self.small_rewards or self.reward in (UNBOUNDED, REVENUE)
+
+    @property
+    def looks_like_orders(self) -> bool:
+        """Whether the range and the mean could be those of orders."""
+        near_low = self.rate - self.low <= 0.25 * (self.high - self.low)
+        return self.reward == BOUNDED and not self.small_rewards and near_low
 
     @property
     def divisor(self) -> float:
         """What a reward is divided by before it is logged."""
         return self.high if self.small_rewards else 1.0
+
+    @property
+    def deviation_is_derived(self) -> bool:
+        """Whether the deviation is that of typical orders."""
+        if self.buyers is None or self.order is None:
+            return False
+        return math.isclose(self.deviation, order_deviation(self.buyers, self.order, self.high))
 
     @property
     def reward_rule(self) -> Reward:
@@ -154,6 +186,8 @@ def make_requirements(
     rate: float | None = None,
     lift: float | None = None,
     deviation: float | None = None,
+    buyers: float | None = None,
+    order: float | None = None,
     traffic: float | None = None,
     horizon: int | str | None = None,
     delay: Duration | None = None,
@@ -172,19 +206,13 @@ def make_requirements(
         return given.get(name, default)
 
     names = _arm_names(answer("arms", 2))
-    kind = _one_of("reward", answer("reward", CLICKS), REWARDS)
-    low, high = _reward_range(kind, answer("reward_range", (0.0, 1.0)) if kind == BOUNDED else reward_range)
-    middle = (low + high) / 2 if kind == BOUNDED else _RATES[kind]
-    mean = _number("rate", answer("rate", middle), max(low, 0.0) if kind == UNBOUNDED else low, high)
-    room = high - mean
-    least = mean - low if math.isfinite(low) else mean
-    difference = _number("lift", answer("lift", min(least, room) / 2), 0.0, room, most_allowed=True)
-    spread = _deviation(kind, low, high, mean, answer) if not _is_binary(kind) else math.sqrt(mean * room)
-    daily = _number("traffic", answer("traffic", 1000.0), 0.0, 1e12)
+    kind = one_of("reward", answer("reward", CLICKS), REWARDS)
+    rewards = check_rewards(kind, given, answer)
+    daily = check_number("traffic", answer("traffic", 1000.0), 0.0, 1e12)
     total = _horizon(answer("horizon", DEFAULT_HORIZON), daily)
     window = _window(answer("delay", "1h")) if kind == CLICKS else _window(delay or 0.0)
     if contexts is not None:
-        _one_of("contexts", contexts, CONTEXTS)
+        one_of("contexts", contexts, CONTEXTS)
     elif context_size is not None:
         raise InvalidValue("context_size", context_size, "None, because contexts is None")
     size = 0 if contexts is None else answer("context_size", 2 if contexts == SEGMENTS else 5)
@@ -196,18 +224,14 @@ def make_requirements(
     found = Requirements(
         arms=names,
         reward=kind,
-        low=low,
-        high=high,
-        rate=mean,
-        lift=difference,
-        deviation=spread,
+        **rewards._asdict(),
         traffic=daily,
         horizon=total,
         window=window,
         contexts=contexts,
         context_size=size,
         evaluate=log_is_evaluated,
-        max_regret=None if max_regret is None else _number("max_regret", max_regret, 0.0, math.inf),
+        max_regret=None if max_regret is None else check_number("max_regret", max_regret, 0.0, math.inf),
         assumed=tuple(assumed),
     )
     smallest = _DECISIONS_PER_ARM * len(names) * found.parts
@@ -216,10 +240,6 @@ def make_requirements(
         allowed = f"at least {smallest:,} decisions, {_DECISIONS_PER_ARM} per arm{each}"
         raise InvalidValue("horizon", total, allowed)
     return found
-
-
-def _is_binary(kind: str) -> bool:
-    return kind in (CLICKS, BINARY)
 
 
 def _arm_names(given: Any) -> tuple[str, ...]:
@@ -234,52 +254,6 @@ def _arm_names(given: Any) -> tuple[str, ...]:
     if not 2 <= len(set(given)) == len(given) <= 100 or not all(isinstance(name, str) for name in given):
         raise InvalidValue("arms", given, allowed)
     return tuple(given)
-
-
-def _one_of(name: str, given: object, known: tuple[str, ...]) -> str:
-    if not isinstance(given, str) or given not in known:
-        raise UnknownName(name, str(given), known)
-    return given
-
-
-def _number(name: str, given: object, low: float, high: float, *, most_allowed: bool = False) -> float:
-    """A number between two limits. The upper one is allowed on request."""
-    number = math.nan
-    if isinstance(given, int | float) and not isinstance(given, bool):
-        number = float(given)
-    if not low < number or not (number < high or (most_allowed and number == high)) or math.isinf(number):
-        limits = [f"> {low:g}"] * math.isfinite(low)
-        limits += [f"{'<=' if most_allowed else '<'} {high:g}"] * math.isfinite(high)
-        raise InvalidValue(name, given, " ".join(["a number", " and ".join(limits)]).strip())
-    return number
-
-
-def _reward_range(kind: str, given: object) -> tuple[float, float]:
-    if kind != BOUNDED:
-        if given is not None:
-            allowed = f"None: only {BOUNDED} rewards have one, and the reward is {kind}"
-            raise InvalidValue("reward_range", given, allowed)
-        return (-math.inf, math.inf) if kind == UNBOUNDED else (0.0, 1.0)
-    allowed = "two numbers, the lowest and the highest reward, such as (0, 100)"
-    try:
-        low, high = map(float, given)  # type: ignore[call-overload]  # checked by doing it
-    except (TypeError, ValueError):
-        raise InvalidValue("reward_range", given, allowed) from None
-    if not -1e100 < low < high < 1e100:
-        raise InvalidValue("reward_range", given, allowed)
-    return low, high
-
-
-def _deviation(kind: str, low: float, high: float, mean: float, answer: Any) -> float:
-    """The standard deviation; the largest possible one if the range is known, else five times the mean.
-
-    A prompt shows six digits of the largest one, which may be slightly more than it is.
-    """
-    if kind != BOUNDED:
-        return _number("deviation", answer("deviation", 5.0 * mean), 0.0, math.inf)
-    largest = math.sqrt((mean - low) * (high - mean))
-    shown = max(largest, float(f"{largest:g}"))
-    return min(largest, _number("deviation", answer("deviation", largest), 0.0, shown, most_allowed=True))
 
 
 def _horizon(given: object, traffic: float) -> int:

@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from maillard.decisions import Reward
 from maillard.errors import CannotAnswer
-from maillard.evaluation.advising.advice_requirements import Requirements
+from maillard.evaluation.advising.advice_requirements import POWER, Requirements
+from maillard.evaluation.advising.sequential_test import evidence
 from maillard.optional_packages import data_frame, needs_extra
 from maillard.short_reprs import fields_repr, fit_screen
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
+
+_ABOUT = 0.05  # 80% plus or minus this is about 80%
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,12 +43,29 @@ class AdviceOption:
     "intervals of all pairs of arms, in all segments, are valid together at 95%, as in `compare`."
     width_error: float = math.nan
     found: float = math.nan
-    "The fraction of simulated experiments whose interval of the difference excludes 0."
+    "The fraction of simulated experiments whose interval of the difference excludes 0 when they have ended."
     mean_width: float = math.nan
     "Half-width of the 95% interval of the mean of an arm that is not the best."
     mean_width_error: float = math.nan
-    valid: bool = False
-    "Whether the intervals contained the true difference often enough."
+    valid: bool | None = None
+    "Whether the intervals contained the true difference often enough. None: not clear from this many logs."
+    logs: int = 0
+    "The simulated logs that were evaluated."
+
+    @property
+    def power_evidence(self) -> float:
+        """The evidence that the difference is found in 80% of experiments rather than clearly fewer.
+
+        The logarithm of the likelihood ratio of 85% and 75%.
+        """
+        if not self.logs:
+            return -math.inf
+        return evidence(round(self.found * self.logs), self.logs, POWER - _ABOUT, POWER + _ABOUT)
+
+    @property
+    def resolves(self) -> bool:
+        """Whether the intervals are not known to be wrong, and find the difference in about 80%."""
+        return self.valid is not False and self.power_evidence >= 0
 
     def __repr__(self) -> str:
         values = ((field.name, getattr(self, field.name)) for field in dataclasses.fields(self))
@@ -99,7 +119,7 @@ class Advice:
     horizon: int
     "The simulated decisions, per segment."
     runs: int
-    "Simulated logs per option that were evaluated; 0 if none were."
+    "The fewest simulated logs of an option that were evaluated; 0 if none were."
     trials: int
     "Simulated experiments per option that measured the regret."
     seed: int
@@ -140,7 +160,9 @@ class Advice:
             raise CannotAnswer("no intervals were simulated, so there is nothing to draw")
         percent = 100 if self.requirements.zero_or_one else 1
         labels = [
-            each.label + " (suggested)" * (each.policy == self.policy) + " (not valid)" * (not each.valid)
+            each.label
+            + " (suggested)" * (each.policy == self.policy)
+            + " (not valid)" * (each.valid is False)
             for each in shown
         ]
         return figures.frontier(
@@ -158,8 +180,8 @@ class Advice:
         """Return a pandas data frame with a row for each simulated option.
 
         The columns are the fields of the options: `policy` and `floor`, `regret` with `regret_error` and
-        `loss`, `width` with `width_error`, `found`, `mean_width` with `mean_width_error`, and `valid`.
-        `suggested` tells which option is the suggestion.
+        `loss`, `width` with `width_error`, `found`, `mean_width` with `mean_width_error`, `valid`, and
+        `logs`. `suggested` tells which option is the suggestion.
 
         >>> from maillard import advise
         >>> frame = advise(2, rate=0.3, lift=0.2, horizon=1000, quick=True).to_frame()

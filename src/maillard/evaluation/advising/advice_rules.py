@@ -6,13 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from maillard.evaluation.advising.advice_requirements import (
-    ACTIONS,
-    FEATURES,
-    SEGMENTS,
-    UNBOUNDED,
-    Requirements,
-)
+from maillard.evaluation.advising.advice_requirements import ACTIONS, FEATURES, SEGMENTS, Requirements
+from maillard.evaluation.advising.reward_answers import UNBOUNDED
+from maillard.evaluation.advising.sequential_test import is_clear
 
 DEFAULT_FLOOR = 0.1  # where the width of intervals cannot be simulated; also the default of `Bandit`
 _LONG_DELAY = 0.2  # fraction of the experiment
@@ -208,7 +204,11 @@ class _Measured(Protocol):
     @property
     def width(self) -> float: ...
     @property
-    def valid(self) -> bool: ...
+    def valid(self) -> bool | None: ...
+    @property
+    def power_evidence(self) -> float: ...
+    @property
+    def resolves(self) -> bool: ...
 
 
 Option = TypeVar("Option", bound=_Measured)
@@ -233,14 +233,26 @@ def choose_option(
     if not evaluate:
         return options[0], "no evaluation"
     floors = [each for each in options if each.floor > 0]
-    wanted, reason = next((each for each in floors if each.valid and each.width <= needed), None), "resolves"
+    wanted, reason = next((each for each in floors if each.resolves), None), "resolves"
+    usable = [each for each in floors if each.valid is not False]
     if wanted is None:
         limit, reason = compromise(floors[-1].width, needed) * floors[-1].width, "cannot resolve"
-        wanted = next((each for each in floors if each.valid and each.width <= limit), floors[-1])
+        wanted = next((each for each in usable if each.width <= limit), floors[-1])
     if max_regret is not None and wanted.regret > max_regret:
-        affordable = [each for each in floors if each.regret <= max_regret]
+        affordable = [each for each in usable if each.regret <= max_regret]
         return (affordable[-1] if affordable else floors[0]), "too expensive"
     return wanted, reason
+
+
+def undecided(options: Sequence[Option], chosen: Option) -> list[Option]:
+    """The options on which the choice depends and whose logs are too few to be sure, in their order."""
+    return [
+        each
+        for each in options
+        if 0 < each.floor <= chosen.floor
+        and each.valid is not False
+        and (not is_clear(each.power_evidence) or (each is chosen and each.valid is None))
+    ]
 
 
 def alternatives(options: Sequence[Option], chosen: Option) -> tuple[Option, Option]:

@@ -12,17 +12,11 @@ import numpy as np
 
 from maillard import specs
 from maillard.array_types import Floats
-from maillard.evaluation.advising.advice_requirements import (
-    ACTIONS,
-    BOUNDED,
-    CONFIDENCE,
-    UNBOUNDED,
-    Requirements,
-)
+from maillard.evaluation.advising.advice_requirements import ACTIONS, CONFIDENCE, Requirements
 from maillard.evaluation.advising.advice_result import AdviceOption
-from maillard.evaluation.advising.advice_rules import DEFAULT_FLOOR
-from maillard.evaluation.planning import PlanOption, plan
-from maillard.policies import policy as policy_of
+from maillard.evaluation.advising.advice_rules import DEFAULT_FLOOR, choose_option, undecided
+from maillard.evaluation.advising.floor_logs import FloorLogs, Intervals
+from maillard.evaluation.advising.reward_answers import UNBOUNDED
 from maillard.problems import Bernoulli, Bounded, Fixed, Gaussian, Linear, Problem
 from maillard.simulation import simulate
 
@@ -47,11 +41,16 @@ class Budget(NamedTuple):
     "Decisions of one experiment times arms."
     runs: int
     trials: int
+    checked: int
+    "Decisions of the logs that are added until the suggestion is clear."
+    logs: int
+    "Logs of one option."
 
 
-FULL = Budget(5_000_000, 12_000_000, 4_000_000, 200_000, 2_000_000, 200, 1000)
-QUICK = Budget(500_000, 1_200_000, 400_000, 50_000, 500_000, 20, 200)
+FULL = Budget(5_000_000, 12_000_000, 4_000_000, 200_000, 2_000_000, 200, 1000, 25_000_000, 400)
+QUICK = Budget(500_000, 1_200_000, 400_000, 50_000, 500_000, 20, 200, 1_000_000, 40)
 _FEWEST_RUNS = 10
+_BATCH = 20  # logs that are added at a time
 
 
 class Simulated(NamedTuple):
@@ -61,7 +60,7 @@ class Simulated(NamedTuple):
     horizon: int
     "The decisions that were simulated, per segment."
     runs: int
-    "Of each option; 0 if no logs were evaluated."
+    "The fewest evaluated logs of an option; 0 if no logs were evaluated."
     trials: int
     problem: str
 
@@ -78,7 +77,7 @@ def problem_for(requirements: Requirements) -> tuple[Problem, float]:
 
     Rewards in a range are simulated as rewards from 0 to 1, so that every policy can be tried.
     """
-    r, one = requirements, requirements.reward == BOUNDED
+    r, one = requirements, requirements.limited
     low, unit = (r.low, r.high - r.low) if one else (0.0, 1.0)
     ordinary, best = (r.rate - low) / unit, min((r.rate + r.lift - low) / unit, 1.0 if one else math.inf)
     means = (*[ordinary] * (len(r.arms) - 1), best)
@@ -182,55 +181,55 @@ def simulate_options(
     horizon = min(requirements.part_horizon, budget.horizon, budget.cells // len(requirements.arms))
     floors = [*floors_for(requirements, quick=quick), 1.0]
     runs = max(_FEWEST_RUNS, min(budget.runs, budget.evaluated // (len(floors) * horizon)))
-    best = f"arm:{len(requirements.arms) - 1}"
-    common: dict[str, Any] = {"target": "arm:0", "decays": (), "runs": runs, "seed": seed, "threads": threads}
-    differences = _rows(
-        spec, problem, horizon, floors, partial(progress, "comparing arms"),
-        against=best, confidence=requirements.confidence, **common,
-    )  # fmt: skip
-    means = _rows(
-        spec,
-        problem,
-        horizon,
-        floors,
-        partial(progress, "evaluating an arm"),
-        confidence=CONFIDENCE,
-        **common,
-    )
-    trials = max(_FEWEST_RUNS, min(budget.trials, budget.simulated // (len(floors) * horizon)))
     policies = [spec_with_floor(spec, floor) for floor in floors]
-    regrets = _regrets(policies, problem, horizon, trials, progress, seed=seed, threads=threads)
-    made = [
-        _with_intervals(_option(requirements, spec, floor, unit * lost, horizon), unit, difference, mean)
-        for floor, lost, difference, mean in zip(floors, regrets, differences, means, strict=True)
-    ]
-    return Simulated(tuple(made), horizon, runs, trials, str(problem))
-
-
-def _rows(
-    spec: str,
-    problem: Problem,
-    horizon: int,
-    floors: Sequence[float],
-    progress: Callable[[float], None],
-    **question: Any,
-) -> list[PlanOption]:
-    """The rows of `plan`, one for each floor, and for an equal split."""
-    booster = getattr(policy_of(spec, reward_range=(0, 1)), "booster", None)
-    boosters = None if booster is None else (booster,)
-    share = 1 - 1 / len(floors)  # of the first call
-
-    def with_floors(done: int, total: int) -> None:
-        progress(share * done / total)
-
-    def equal_split(done: int, total: int) -> None:
-        progress(share + (1 - share) * done / total)
-
-    made = plan(
-        problem, horizon, policy=spec, floors=floors[:-1], boosters=boosters, progress=with_floors, **question
+    settings: dict[str, Any] = {"seed": seed, "threads": threads}
+    means = FloorLogs(policies, problem, horizon, difference=False, confidence=CONFIDENCE, **settings)
+    differences = FloorLogs(
+        policies, problem, horizon, difference=True, confidence=requirements.confidence, **settings
     )
-    split = plan(problem, horizon, policy="uniform", floors=(0,), progress=equal_split, **question)
-    return [*made.rows, *split.rows]
+    differences.add_to_all(runs, partial(progress, "comparing arms"))
+    means.add_to_all(runs, partial(progress, "evaluating an arm"))
+    differences.add(len(floors) - 1, 2 * runs)  # an equal split is in every table
+    trials = max(_FEWEST_RUNS, min(budget.trials, budget.simulated // (len(floors) * horizon)))
+    regrets = _regrets(policies, problem, horizon, trials, progress, **settings)
+    costs = [
+        _option(requirements, spec, floor, unit * lost, horizon)
+        for floor, lost in zip(floors, regrets, strict=True)
+    ]
+    shrink = math.sqrt(horizon / requirements.part_horizon)
+
+    def options() -> list[AdviceOption]:
+        return [
+            _with_intervals(cost, unit, differences.intervals(place, shrink), means.intervals(place))
+            for place, cost in enumerate(costs)
+        ]
+
+    if requirements.evaluate:
+        _add_logs(requirements, differences, options, budget, partial(progress, "checking the suggestion"))
+    return Simulated(tuple(options()), horizon, runs, trials, str(problem))
+
+
+def _add_logs(
+    requirements: Requirements,
+    logs: FloorLogs,
+    options: Callable[[], list[AdviceOption]],
+    budget: Budget,
+    progress: Callable[[float], None],
+) -> None:
+    """Add logs until it is clear which floor is suggested, or the budget is used up."""
+    needed = requirements.needed_width * math.sqrt(requirements.part_horizon / logs.horizon)
+    most = left = budget.checked // logs.horizon
+    while left > 0:
+        found = options()
+        chosen, _ = choose_option(found, needed, requirements.max_regret, evaluate=True)
+        unclear = [each for each in undecided(found, chosen) if each.logs < budget.logs]
+        if not unclear:
+            return
+        place = found.index(min(unclear, key=lambda each: abs(each.power_evidence)))
+        count = min(_BATCH, left, budget.logs - found[place].logs)
+        logs.add(place, count)
+        left -= count
+        progress(1 - left / most)
 
 
 def _regrets(
@@ -262,15 +261,16 @@ def _option(requirements: Requirements, spec: str, floor: float, lost: Floats, h
 
 
 def _with_intervals(
-    option: AdviceOption, unit: float, difference: PlanOption, mean: PlanOption
+    option: AdviceOption, unit: float, difference: Intervals, mean: Intervals
 ) -> AdviceOption:
     """The option with its intervals, in the unit of the rewards."""
     return dataclasses.replace(
         option,
         width=unit * difference.width,
         width_error=unit * difference.width_error,
-        found=difference.decided,
+        found=difference.found,
         valid=difference.valid,
+        logs=difference.logs,
         mean_width=unit * mean.width,
         mean_width_error=unit * mean.width_error,
     )

@@ -12,19 +12,15 @@ from maillard.evaluation.advising.advice_formatting import (
     difference,
     duration,
     percent,
+    revenue_formula,
     reward_name,
     share,
     with_error,
 )
-from maillard.evaluation.advising.advice_program import answers, comparisons, ending
-from maillard.evaluation.advising.advice_requirements import (
-    ACTIONS,
-    BOUNDED,
-    CLICKS,
-    FEATURES,
-    SEGMENTS,
-    Requirements,
-)
+from maillard.evaluation.advising.advice_program import answers, ending
+from maillard.evaluation.advising.advice_requirements import ACTIONS, FEATURES, SEGMENTS, Requirements
+from maillard.evaluation.advising.reward_answers import BOUNDED, CLICKS, REVENUE
+from maillard.evaluation.advising.sequential_test import is_clear
 
 if TYPE_CHECKING:
     from maillard.evaluation.advising.advice_result import Advice, AdviceOption
@@ -49,8 +45,12 @@ def describe(advice: Advice) -> str:
 
 
 def _ending(r: Requirements) -> str:
-    commands = "\n".join(f"  {each}" for each in comparisons(r))
-    return f"When it has ended\n{_bullets(ending(r), '')}\n{commands}"
+    parts = (f"{_bullets([text], '')}\n{_commands(lines)}" for text, lines in ending(r))
+    return "When it has ended\n" + "\n".join(parts)
+
+
+def _commands(lines: list[str]) -> str:
+    return "\n".join(f"  {each}" for each in lines)
 
 
 def summarise(advice: Advice) -> str:
@@ -66,7 +66,7 @@ def _verdict(advice: Advice) -> str:
     cost = f"about {lost} clicks" if name == "clicks" else f"a reward of about {lost}{_unit(r)}"
     text = f"It costs {cost}{loss}, compared with knowing the best arm from the start"
     if advice.runs and r.evaluate and advice.horizon == r.part_horizon:
-        found = share(option.found, advice.runs)
+        found = share(option.found, option.logs)
         text += f", and finds a difference of {difference(r, r.lift)} in {found} of simulated experiments"
     return text + "."
 
@@ -82,6 +82,7 @@ def situation(r: Requirements) -> str:
     rewards = {
         CLICKS: f"about {amount(r, r.rate)} of decisions clicked",
         BOUNDED: f"rewards from {r.low:g} to {r.high:g}, {r.rate:g} on average",
+        REVENUE: f"revenue of {r.rate:.3g} per decision on average, orders up to {r.high:g}",
     }.get(r.reward, f"rewards of {amount(r, r.rate)} on average")
     found = [arms, rewards]
     found.append(f"{r.horizon:,} decisions at {r.traffic:,g} per day")
@@ -102,10 +103,17 @@ def situation(r: Requirements) -> str:
 
 
 def _assumptions(r: Requirements) -> list[str]:
-    """State the answers that were not given."""
+    """State what follows from the answers, and the answers that were not given."""
+    found = [revenue_formula(r)] if r.deviation_is_derived else []
+    if r.looks_like_orders:
+        found.append(
+            f"Assumed: every decision earns something, {r.rate:g} on average. If {r.rate:g} is an average "
+            "order, and most decisions earn nothing, use --reward revenue --reward-range "
+            f"0..{r.high:g} --order {r.rate:g}, and --buyers with the percentage of visitors who buy."
+        )
     values = answers(r)
     named = [f"{name} {values[name]}" for name in r.assumed if name in values]
-    return [f"Assumed, because not given: {', '.join(named)}."] if named else []
+    return [*found, f"Assumed, because not given: {', '.join(named)}."] if named else found
 
 
 def _bullets(lines: list[str] | tuple[str, ...], mark: str = "- ") -> str:
@@ -159,7 +167,7 @@ def _table(advice: Advice) -> str:
 def _cells(advice: Advice, option: AdviceOption) -> list[str]:
     loss = "" if math.isnan(option.loss) else f" ({percent(option.loss)})"
     scale = 100 if advice.requirements.zero_or_one else 1
-    wrong = advice.runs and not option.valid and math.isfinite(option.width)
+    wrong = advice.runs and option.valid is False and math.isfinite(option.width)
 
     def margin(width: float, error: float) -> str:
         return with_error(scale * width, scale * error) if math.isfinite(width) else "no interval"
@@ -168,7 +176,7 @@ def _cells(advice: Advice, option: AdviceOption) -> list[str]:
         ("* " if option.policy == advice.policy else "  ") + option.policy + _remark(advice, option),
         with_error(option.regret, option.regret_error) + loss,
         "not valid" if wrong else margin(option.width, option.width_error),
-        share(option.found, advice.runs) if advice.runs else "",
+        share(option.found, option.logs) if advice.runs else "",
         margin(option.mean_width, option.mean_width_error),
     ]
 
@@ -217,12 +225,32 @@ def _legend(advice: Advice) -> list[str]:
             + " were simulated. Margins shrink with the square root of the number of decisions: by a factor "
             f"of {math.sqrt(r.part_horizon / advice.horizon):.2g} until the end."
         )
-    logs = f" and {advice.runs} evaluated logs" if advice.runs else ""
+    logs = ""
+    if advice.runs:
+        counts = sorted({each.logs for each in advice.options})
+        number = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+        logs = f" and {number} evaluated logs"
     rough = " These numbers are rough: repeat without --quick before you decide." * advice.quick
     lines.append(
-        f"From {advice.trials} simulated experiments{logs} per policy; ± is the standard error.{rough}"
+        f"From {advice.trials} simulated experiments{logs} per policy; ± is the standard error."
+        f"{rough or _unclear(advice)}"
     )
     return lines
+
+
+def _unclear(advice: Advice) -> str:
+    """Say what the logs of the suggestion leave open."""
+    option = advice.suggestion
+    if not option.logs or not advice.requirements.evaluate:
+        return ""
+    doubts = ["its intervals are valid"] * (option.valid is None)
+    doubts += ["it finds the difference in 80% of experiments"] * (
+        option.resolves and not is_clear(option.power_evidence)
+    )
+    return (
+        f" Not clear from the {option.logs} logs of the suggestion: whether {' and whether '.join(doubts)}."
+        * bool(doubts)
+    )
 
 
 def _missing_intervals(advice: Advice) -> list[str]:
@@ -233,7 +261,7 @@ def _missing_intervals(advice: Advice) -> list[str]:
             "no interval: many of the logs have too few rewards of this arm for any interval that can be "
             "recommended."
         )
-    wrong = [each.label for each in advice.tried if not each.valid and math.isfinite(each.width)]
+    wrong = [each.label for each in advice.tried if each.valid is False and math.isfinite(each.width)]
     if wrong:
         found.append(
             f"not valid: the intervals contained the true difference too rarely ({', '.join(wrong)})."

@@ -27,6 +27,8 @@ def advise(
     rate: float | None = None,
     lift: float | None = None,
     deviation: float | None = None,
+    buyers: float | None = None,
+    order: float | None = None,
     traffic: float | None = None,
     horizon: int | str | None = None,
     delay: Duration | None = None,
@@ -44,11 +46,13 @@ def advise(
     Every answer has a default, and the advice states the defaults that it used.
 
     - `arms`: their number or their names.
-    - `reward`: "clicks" (only successes are reported), "binary" (0 or 1 for every decision), "bounded" (in
-      `reward_range`) or "unbounded".
+    - `reward`: "clicks" (only successes are reported), "binary" (0 or 1 for every decision), "revenue" (most
+      decisions earn nothing, the others an order), "bounded" (in `reward_range`) or "unbounded".
     - `rate`: the mean reward of an ordinary arm, such as a click rate of 0.03. `lift`: the difference that
       is worth finding, in the same unit: 0.01 for 4% instead of 3%. `deviation`: the standard deviation of
       a reward that is not 0 or 1.
+    - `buyers` and `order`, for revenue: the fraction of decisions that end in an order, and the value of a
+      typical one. The mean and the deviation follow from them; `reward_range` is 0 and the largest order.
     - `traffic`: decisions per day. `horizon`: all decisions of the experiment, or its duration, "14d".
     - `delay`: how long after a decision its reward is known, such as "1h".
     - `contexts`: None, "segments" (a few groups of visitors), "features" (attributes of the visitor) or
@@ -70,8 +74,8 @@ def advise(
         raise InvalidValue("quick", quick, "true or false")
     r = make_requirements(
         arms, reward=reward, reward_range=reward_range, rate=rate, lift=lift, deviation=deviation,
-        traffic=traffic, horizon=horizon, delay=delay, contexts=contexts, context_size=context_size,
-        evaluate=evaluate, max_regret=max_regret,
+        buyers=buyers, order=order, traffic=traffic, horizon=horizon, delay=delay,
+        contexts=contexts, context_size=context_size, evaluate=evaluate, max_regret=max_regret,
     )  # fmt: skip
     rule = policy_rule(r)
     found = simulate_options(
@@ -89,7 +93,7 @@ def advise(
     floors = [each for each in found.options if 0 < each.floor < chosen.floor]
     shrink = math.sqrt(found.horizon / r.part_horizon)  # of intervals, until the end of the experiment
     at_end, split = (replace(each, width=each.width * shrink) for each in (chosen, found.options[-1]))
-    cheaper = price_of_less(r, chosen, floors[-1], found.runs) if floors and shrink == 1.0 else ""
+    cheaper = price_of_less(r, chosen, floors[-1]) if floors and shrink == 1.0 else ""
     warnings = [note.text(r) for note in NOTES if note.applies(r)]
     if r.max_regret is not None and chosen.regret > r.max_regret:
         warnings.insert(
@@ -100,12 +104,12 @@ def advise(
         requirements=r,
         policy=chosen.policy,
         floor=chosen.floor,
-        reasons=(rule.reason, floor_reason(r, at_end, split, why, cheaper)),
+        reasons=(*[rule.reason] * (chosen.policy != "uniform"), floor_reason(r, at_end, split, why, cheaper)),
         evidence=rule.evidence,
         warnings=tuple(warnings),
         options=shown,
         tried=found.options,
-        resolves=None if r.linear else chosen.valid and at_end.width <= r.needed_width,
+        resolves=None if r.linear else chosen.resolves,
         needed_decisions=None if r.linear else r.needed_decisions,
         problem=found.problem,
         horizon=found.horizon,

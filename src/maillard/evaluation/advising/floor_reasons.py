@@ -26,30 +26,32 @@ def floor_reason(
     meaning = _meaning(r, chosen)
     if why == "default":
         return f"{meaning} {DEFAULT_FLOOR:.0%} is the default of a new bandit."
-    lift, needed, margin = (difference(r, each) for each in (r.lift, r.needed_width, chosen.width))
+    lift, found = difference(r, r.lift), share(chosen.found, chosen.logs)
     if why == "resolves":
-        which = "smaller floor" if chosen.floor == 1.0 else "smaller floor that was tried"
+        no_smaller = "" if cheaper else " No smaller floor that was tried does."
         return (
-            f"{meaning} No {which} gives valid intervals that find a difference of {lift} in about 80% of "
-            f"experiments: that takes a margin of at most {needed}. This one has {margin}."
-        )
+            f"{meaning} It finds a difference of {lift} in about 80% of experiments or more ({found})."
+            f"{no_smaller} {cheaper}"
+        ).strip()
     if why == "too expensive":
         return (
-            f"{meaning} Its margin is {margin}. To find a difference of {lift} in 80% of experiments, it "
-            f"must be at most {needed}, but a larger floor loses more {reward_name(r)} than you accept."
+            f"{meaning} It finds a difference of {lift} in {found} of experiments. A larger floor finds it "
+            f"more often, but loses more {reward_name(r)} than you accept."
         )
     text = f"{_cannot_resolve(r, split)} So this is a compromise. {meaning} {_compromise(r, chosen, split)}"
     return f"{text} {cheaper}".strip()
 
 
-def price_of_less(r: Requirements, chosen: AdviceOption, less: AdviceOption, runs: int) -> str:
+def price_of_less(r: Requirements, chosen: AdviceOption, less: AdviceOption) -> str:
     """Say what a smaller floor saves and gives up."""
     saved = with_error(chosen.regret - less.regret, math.hypot(chosen.regret_error, less.regret_error))
     name = "clicks" if reward_name(r) == "clicks" else "of the reward"
-    text = f"{less.label.capitalize()} would lose about {saved.partition(' ')[0]} {name} less"
+    text = f"{less.label.capitalize()} would lose about {saved.partition(' ')[0]} {name} less, but "
+    if less.valid is False:
+        return f"{text}its intervals contain the true difference too rarely."
     return (
-        f"{text}, but find the difference in {share(less.found, runs)} of experiments instead of "
-        f"{share(chosen.found, runs)}."
+        f"{text}find the difference in {share(less.found, less.logs)} of experiments instead of "
+        f"{share(chosen.found, chosen.logs)}."
     )
 
 

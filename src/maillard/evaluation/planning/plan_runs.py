@@ -60,18 +60,24 @@ def run_all(
     runs: int,
     workers: int,
     progress: Callable[[int, int], None] | None,
+    *,
+    first: int = 0,
 ) -> list[list[Run]]:
-    """Run all policies on threads; after Ctrl-C each thread stops at the end of its current run."""
+    """Run all policies on threads, from the run `first` on.
+
+    After Ctrl-C each thread stops at the end of its current run.
+    """
     stopped = threading.Event()
-    chunk = max(1, min(runs, _ROUNDS_PER_TASK // plans[0].horizon))
-    tasks = [(place, first) for place in range(len(plans)) for first in range(0, runs, chunk)]
+    chunk = max(1, min(math.ceil(runs / workers), _ROUNDS_PER_TASK // plans[0].horizon))
+    end = first + runs
+    tasks = [(place, start) for place in range(len(plans)) for start in range(first, end, chunk)]
     # Compile once, before several threads need the same function.
     record(
         dataclasses.replace(plans[0], checkpoints=(question.probabilities.shape[1] + 3,)), 0, every_arm=True
     )
 
-    def work(place: int, first: int) -> list[Run]:
-        block = range(first, min(first + chunk, runs))
+    def work(place: int, start: int) -> list[Run]:
+        block = range(start, min(start + chunk, end))
         return [_run(plans[place], run, question) for run in block if not stopped.is_set()]
 
     found: list[list[Run]] = [[] for _ in plans]
