@@ -77,9 +77,9 @@ def index_form(policy: Policy) -> str | None:
     return form if form in INDEX_FORMS else None
 
 
-def is_separable(policy: Policy) -> bool:
-    """Return whether a policy declares that its index is the mean plus a product of n's and t's numbers."""
-    return isinstance(policy, Indexed) and policy.index_form in {"root", "separable"}
+def is_separable(policy: Indexed) -> bool:
+    """Return whether a policy declares that its index is the mean plus a width of n times a level of t."""
+    return policy.index_form in {"root", "separable"}
 
 
 def form_codes(policy: Policy) -> list[int]:

@@ -161,7 +161,7 @@ def tables_of(plan: Plan, horizon: int) -> IndexTables | None:
     """Return the tables with which all trials run in lockstep, or None if they cannot."""
     policy, arms = plan.policy, plan.problem.arms
     mixed = formulas.mixed_in(policy, arms)
-    if not formulas.is_separable(policy) or mixed.constant.size:
+    if not isinstance(policy, Indexed) or not formulas.is_separable(policy) or mixed.constant.size:
         return None
     if plan.engine == DIRECT or not arms <= lockstep_kernel.MAX_ARMS or policy.has_prior:
         return None
