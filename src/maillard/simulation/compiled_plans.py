@@ -120,7 +120,9 @@ def formula_plan(plan: Plan, run: Any, mixed: formulas.MixedIn) -> CompiledPlan:
     addresses = [address for address, _ in pairs]
     if formulas.uses_empirical_mean(policy):
         addresses[2] = 0
-    table = np.array([parameters.ctypes.data, *addresses, *formulas.engine_flags(policy)], np.int64)
+    pairs += [compiling.address_of(policy, *formula) for formula in formulas.potential_formulas(policy)]
+    flags = [*formulas.engine_flags(policy), *[address for address, _ in pairs[len(addresses) :]], 0]
+    table = np.array([parameters.ctypes.data, *addresses, *flags], np.int64)
     return CompiledPlan(run, (table, *mixed, forced), (parameters, *(each for _, each in pairs)))
 
 

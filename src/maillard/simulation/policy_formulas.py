@@ -32,6 +32,10 @@ FORMULAS: dict[str, list[tuple[str, int, int]]] = {
 }
 
 
+# Formulas of sampled policies with a potential.
+POTENTIAL = [("potential", 1, -1), ("slope", 1, -1)]
+
+
 class MixedIn(NamedTuple):
     """Probabilities that are mixed into the distribution of a policy's formulas; each array may be empty."""
 
@@ -66,6 +70,11 @@ def engine_flags(policy: Policy) -> list[int]:
 def uses_empirical_mean(policy: Policy) -> bool:
     """Return whether the engine compares empirical means, so that it need not call `estimate`."""
     return isinstance(policy, Sampled) and policy.compares_means
+
+
+def potential_formulas(policy: Policy) -> list[tuple[str, int, int]]:
+    """Return the formulas of the policy's potential, or none."""
+    return POTENTIAL if isinstance(policy, Sampled) and policy.has_potential else []
 
 
 def mixed_in(policy: Policy, arms: int) -> MixedIn:
