@@ -171,6 +171,11 @@ FROZEN = [
         for spec in ("ts-bernoulli", "ts-sg", "boltzmann-gumbel")
         for t in (110, 1500)
     ],
+    *[
+        (spec, "bernoulli:" + ",".join(["0.5"] * 20), t)
+        for spec in ("ms", "ms+", "kl-ms", "kl-ms:jeffreys=true", "kl-ms+", "boltzmann:schedule=log,eta=3")
+        for t in (60, 900)
+    ],
 ]  # fmt: skip
 
 
@@ -203,11 +208,12 @@ def test_choices_match_with_several_tied_leaders(spec, want) -> None:
     assert chi_square(made.choices, plan.policy.probabilities(made.tally)) > SURE
 
 
-def test_the_chi_square_detects_a_small_error() -> None:
-    plan = plan_of("ms", "gaussian-equal:arms=6", 300, 5, LAZY)
+@pytest.mark.parametrize("arms", [6, 40])
+def test_the_chi_square_detects_a_small_error(arms) -> None:
+    plan = plan_of("ms", f"gaussian-equal:arms={arms}", 300, 5, LAZY)
     made = run_trials(plan, 3, 1, choices=10**6)
     wrong = made.tally.copy()
-    wrong.add(int(np.argsort(made.choices)[-2]), float(made.tally.means.max()))
+    wrong.add(int(np.argsort(made.choices)[arms // 2]), float(made.tally.means.max()))
     assert chi_square(made.choices, plan.policy.probabilities(wrong)) < SURE
 
 

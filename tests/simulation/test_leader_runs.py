@@ -8,8 +8,9 @@ from scipy import stats
 
 import maillard
 from maillard.problems import problem
-from maillard.simulation.cpu_backend import run_trials
-from maillard.simulation.engines import leader_runs
+from maillard.simulation import cpu_backend
+from maillard.simulation.compiled_plans import compile_plan
+from maillard.simulation.engines import lazy_sampled, leader_runs, trial_loop
 from maillard.simulation.plans import Plan
 from tests.simulation.test_engines import SURE, compare, plan_of
 
@@ -95,6 +96,69 @@ def test_the_rounds_before_an_uncertain_one_are_geometric(uncertain) -> None:
     assert leader_runs.rounds_before(0.0, rng) == np.inf
 
 
+@pytest.mark.parametrize(("above", "limit"), [(3.0, 0.5), (0.7, 0.31), (12.0, 0.999), (0.0, 0.4)])
+def test_a_safe_run_of_failures_stays_above_the_limit(above, limit) -> None:
+    pulls = 1000
+    total, rounds = limit * pulls + above, leader_runs.longest_safe_run(above, limit)
+    assert total / (pulls + rounds) >= limit
+    assert total / (pulls + rounds + 1.001) < limit  # negative control: one more round is not safe
+    assert leader_runs.longest_safe_run(above, -0.1) == leader_runs.longest_safe_run(above, 0.0) == np.inf
+
+
+@pytest.mark.parametrize("rounds", [1, 7, leader_runs.FEW, leader_runs.FEW + 1, 900])
+def test_the_successes_of_a_run_are_binomial(rounds) -> None:
+    rng = np.random.default_rng(5)
+    counts = np.array([leader_runs.count_successes(0.1, rounds, rng) for _ in range(RUNS)])
+    found, least = np.bincount(counts.astype(np.int64), minlength=int(rounds) + 1), 10.0
+    p_values = []
+    for p in (0.1, 0.12):
+        expected = RUNS * stats.binom.pmf(np.arange(found.size), rounds, p)
+        cells = expected >= least
+        seen = [*found[cells], found[~cells].sum()]
+        due = [*expected[cells], RUNS - expected[cells].sum()]
+        p_values.append(
+            stats.chisquare(seen, due).pvalue
+            if due[-1] > 1e-6
+            else stats.chisquare(seen[:-1], due[:-1]).pvalue
+        )
+    assert p_values[0] > SURE
+    assert p_values[1] < SURE  # negative control
+
+
+def test_trials_with_rewards_0_and_1_have_runs(monkeypatch) -> None:
+    lengths = []
+    right = trial_loop.count_successes
+
+    def counted(mean, rounds, rng):
+        lengths.append(rounds)
+        return right(mean, rounds, rng)
+
+    monkeypatch.setattr(trial_loop, "count_successes", counted)
+    plan = plan_of("ms", "bernoulli:0.9,0.1", 400, 3)
+    compiled = compile_plan(plan, trial_loop)
+    run = trial_loop.build(*lazy_sampled.ENGINE, *lazy_sampled.RUNS, 1)
+    monkeypatch.setattr(cpu_backend, "_compiled", lambda _: compiled._replace(run=run))
+    made = cpu_backend.run_trials(plan, 0, 1)
+    assert made.pulls.sum() == 400
+    assert sum(lengths) > 200
+
+
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        ("ms+", "bernoulli:0.9,0.8,0.2"),
+        ("ms", "bernoulli:0.6,0.3"),
+        ("kl-ms", "bernoulli:0.6,0.5,0.1"),
+        ("kl-ms:floor=0.2", "bernoulli:0.6,0.5,0.1"),
+        ("ms+", "bernoulli:0.6," + ",".join(["0.3"] * 20)),
+        ("ms", "gaussian:1," + ",".join(["0"] * 20) + ",variance=0.25"),
+    ],
+)
+def test_trials_with_runs_agree_with_the_direct_engine_on_other_problems(spec, text) -> None:
+    runs, direct = plan_of(spec, text, 600, 1), plan_of(spec, text, 600, 2, "direct")
+    assert min(compare(runs, direct, 3000)) > SURE
+
+
 @pytest.mark.parametrize("spec", ["ms+", "ms", "ms+:floor=0.2", "ms:floor=0.1/0.05/0", "boltzmann:eta=3"])
 def test_trials_with_runs_agree_with_the_direct_engine(spec) -> None:
     text = "gaussian:1,0.9,0.4,variance=0.25"
@@ -104,8 +168,8 @@ def test_trials_with_runs_agree_with_the_direct_engine(spec) -> None:
 
 def test_regret_does_not_depend_on_the_checkpoints() -> None:
     policy, text = maillard.policy("ms+", sigma2=0.25), problem("gaussian:1,0.5,0.4,variance=0.25")
-    every = run_trials(Plan(policy, text, tuple(range(1, 401)), 7), 0, 50).regret
-    some = run_trials(Plan(policy, text, (3, 40, 41, 399, 400), 7), 0, 50).regret
+    every = cpu_backend.run_trials(Plan(policy, text, tuple(range(1, 401)), 7), 0, 50).regret
+    some = cpu_backend.run_trials(Plan(policy, text, (3, 40, 41, 399, 400), 7), 0, 50).regret
     np.testing.assert_array_equal(some, every[:, [2, 39, 40, 398, 399]])
     assert (np.diff(every, axis=1) >= 0).all()
     assert set(np.diff(every, axis=1).round(12).ravel()) == {0.0, 0.5, 0.6}
@@ -113,7 +177,7 @@ def test_regret_does_not_depend_on_the_checkpoints() -> None:
 
 def test_the_final_tally_counts_every_round() -> None:
     policy, text = maillard.policy("ms+", sigma2=0.25), problem("gaussian:1,0.5,0.4,variance=0.25")
-    results = [run_trials(Plan(policy, text, (5000,), seed), 0, 1) for seed in range(200)]
+    results = [cpu_backend.run_trials(Plan(policy, text, (5000,), seed), 0, 1) for seed in range(200)]
     for each in results:
         assert each.tally.pulls.sum() == 5000
         assert (each.tally.pulls == each.pulls[0]).all()

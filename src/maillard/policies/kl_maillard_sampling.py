@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import numpy as np
+
 from maillard.policies.base import Guarantees, Sampled, flag
 from maillard.policies.numerics.elementwise import where
 from maillard.policies.numerics.families import bernoulli
@@ -43,6 +45,17 @@ class KLMaillardSampling(Sampled):
     @property
     def compares_means(self) -> bool:
         return not self.jeffreys and type(self).estimate is KLMaillardSampling.estimate
+
+    @property
+    def has_potential(self) -> bool:
+        return type(self).rival is KLMaillardSampling.rival
+
+    def potential(self, mean: Any) -> Any:
+        some, rest = where(mean > 0.0, mean, 1.0), where(mean < 1.0, 1.0 - mean, 1.0)
+        return some * np.log(some) + rest * np.log(rest)
+
+    def slope(self, best: Any) -> Any:
+        return np.log(best) - np.log1p(-best)
 
     def rival(self, n: Any, mean: Any, best: Any, t: Any) -> Any:
         return -n * bernoulli(mean, best, 0.0)

@@ -34,6 +34,8 @@ FORMULAS: dict[str, list[tuple[str, int, int]]] = {
 
 # The codes of the forms of an index that the shortlist engine knows.
 INDEX_FORMS = {"constant": 1, "root": 2, "quadratic": 3}
+# Formulas of sampled policies with a potential.
+POTENTIAL = [("potential", 1, -1), ("slope", 1, -1)]
 
 
 class MixedIn(NamedTuple):
@@ -91,6 +93,11 @@ def form_codes(policy: Policy) -> list[int]:
 def uses_empirical_mean(policy: Policy) -> bool:
     """Return whether the engine compares empirical means, so that it need not call `estimate`."""
     return isinstance(policy, Sampled) and policy.compares_means
+
+
+def potential_formulas(policy: Policy) -> list[tuple[str, int, int]]:
+    """Return the formulas of the policy's potential, or none."""
+    return POTENTIAL if isinstance(policy, Sampled) and policy.has_potential else []
 
 
 def mixed_in(policy: Policy, arms: int) -> MixedIn:

@@ -63,6 +63,33 @@ class Sampled(Policy):
         """Whether `estimate` is the empirical mean itself."""
         return type(self).estimate is Sampled.estimate
 
+    @property
+    def has_potential(self) -> bool:
+        """Whether the log weight of a rival is -n (f(mean) - f(best) - f'(best) (mean - best)).
+
+        f is the policy's `potential` and f' its `slope`. Simulation then estimates weights from these, and
+        seldom needs `rival`.
+        """
+        return False
+
+    def potential(self, mean: Any) -> Any:
+        """Return the potential of a mean.
+
+        >>> from maillard.policies import KLMaillardSampling
+        >>> round(float(KLMaillardSampling().potential(0.5)), 4)
+        -0.6931
+        """
+        raise NotImplementedError
+
+    def slope(self, best: Any) -> Any:
+        """Return the slope of the potential at the best mean.
+
+        >>> from maillard.policies import KLMaillardSampling
+        >>> float(KLMaillardSampling().slope(0.5))
+        0.0
+        """
+        raise NotImplementedError
+
     @np.errstate(all="ignore")  # log(0) = -inf is intended; other problems give NaN and are reported
     def _solve(self, n: Floats, s: Floats, t: int) -> tuple[Floats, None]:
         if n.all():

@@ -1,25 +1,26 @@
 """The lazy engine for sampled policies: rejection sampling from upper bounds on the weights.
 
-The algorithm keeps one arm with the best empirical mean apart, the leader. A sum tree holds an upper bound on
-the weight of every other arm. A bound is computed for a best mean that is `WIDTH` lower than the current one
-(the floor). Because a monotone policy's weights do not rise with the best mean or with t, the bound stays
-valid while the best mean is above the floor. An arm whose mean is above the floor may become the leader, so
-its bound is a leader's weight.
+The algorithm keeps one arm with the best empirical mean apart, the leader. Every other arm has an upper bound
+on its weight, computed for a best mean that is `WIDTH` lower than the current one, the arm's floor. Because a
+monotone policy's weights do not rise with the best mean or with t, the bound stays valid while the best mean
+is above the floor. An arm whose mean is above its floor may become the leader, so its bound is a leader's
+weight.
 
-To choose an arm, sample one in proportion to the bounds, evaluate its exact weight, accept it with
-probability weight / bound, and otherwise sample again. The choice then has exactly the policy's distribution.
-The leader is accepted without an evaluation up to a lower bound of its weight, so that a round in which the
-leader wins costs O(1).
+To choose an arm, sample one in proportion to the bounds, evaluate its weight, accept it with probability
+weight / bound, and otherwise sample again. The choice then has exactly the policy's distribution. Few arms
+are found by walking along the line of bounds. Many are in buckets by the binary exponent of their bounds (see
+`arm_buckets`): there, an arm is first accepted with probability bound / power of two, which needs no
+evaluation. So sampling an arm and changing a bound take O(1). The leader is accepted without an evaluation up
+to a lower bound of its weight.
 
 `certain_rounds` says how likely a round is in which the leader is accepted without an evaluation, and for how
 long that is so. The loop simulates such rounds many at once (see `leader_runs`), and asks
 `choose_uncertain` for the arm of the first other one.
 
-The engine rebuilds all bounds when the best mean falls below the floor, when too many samples were rejected,
-or when their window of rounds ends (usually after t has doubled). A wide band needs fewer rebuilds but
-rejects more samples; the engine adapts `WIDTH` to balance the two. The width affects the cost of a round,
-never the choice. Weights are relative to the leader's weight at the last rebuild, so that their scale does
-not matter.
+An arm gets a new bound when it is pulled, when the best mean falls below its floor, and when it is rejected
+because its bound is much too high. A wide band needs fewer new bounds but rejects more samples; the engine
+adapts `WIDTH` to balance the two. All arms get new bounds only if the scale of the weights changes. The width
+affects the cost of a round, never the choice. Weights are relative to a scale, the largest of them at first.
 """
 
 from __future__ import annotations
@@ -28,112 +29,207 @@ from typing import Any
 
 import numpy as np
 
-from maillard.simulation.compiling import call, rare
-from maillard.simulation.engines.arm_trees import (
-    fill_max,
-    fill_sum,
-    find_max,
-    find_sum,
-    leaves_for,
-    set_max,
-    set_sum,
+from maillard.simulation.compiling import borrowed, rare
+from maillard.simulation.engines.arm_buckets import (
+    BUCKET,
+    BUCKETS,
+    LENGTH,
+    MASS,
+    SIZE_PER_MASS,
+    TOTAL,
+    find_arm,
+    make_table,
+    remove_arm,
 )
 from maillard.simulation.engines.direct_engines import compared_mean, log_weight
+from maillard.simulation.engines.weight_bounds import (
+    AT_BEST,
+    AT_FLOOR,
+    BOUND,
+    COUNTED_FROM,
+    FLOOR,
+    INVALID,
+    LAST_PULLS,
+    LAST_ROUND,
+    LEADER,
+    LEADER_HIGH,
+    LEADER_LOW,
+    LIMIT,
+    LOG_2,
+    LOG_BOUND,
+    MEAN,
+    OVERFLOW,
+    REJECTIONS,
+    RIVALS,
+    ROUND_SPAN,
+    ROUNDING_SLACK,
+    ROWS,
+    SCALE,
+    STATE,
+    TIED_ROUND,
+    WIDTH,
+    N,
+    S,
+    bound_leader_weight,
+    estimate,
+    exact_log_weight,
+    leader_weight,
+    renew_bound,
+    set_bound,
+    set_invalid,
+    set_potential,
+)
 
-# Rows of the table: per arm the pulls, sums, means and log bounds; a sum tree of the bounds; a tree of the
-# maxima of the other arms' means; and STATE, single numbers at the following positions.
-N, S, MEAN, LOG_BOUND, BOUND_TREE, MEAN_TREE, STATE = range(7)
-# LEADER_LOW, LEADER_HIGH: bounds on the leader's weight. FLOOR, WIDTH: the lowest best mean for which bounds
-# are valid, and its distance from the best mean at the last rebuild. SCALE: subtracted from log weights.
-# LAST_ROUND, LAST_PULLS: how long the bounds and the leader's lower bound are valid. REJECTIONS: since the
-# last rebuild. INVALID: an arm whose weight is nan, infinite or above its bound, or -1. ROUND_SPAN: window of
-# rounds, per t.
-LEADER_LOW, LEADER_HIGH, FLOOR, WIDTH, SCALE = range(5)
-LAST_ROUND, LAST_PULLS, REJECTIONS, INVALID, LEADER, ROUND_SPAN = range(5, 11)
-MAX_REJECTIONS_PER_ARM = 0.4  # before a rebuild, which costs about as much
-ROUNDING_SLACK = 1e-9  # relative excess of a log weight over its bound at which the policy is rejected
+FEW_ARMS = 16  # at most so many arms are found one by one on the line of their bounds
+MIN_CERTAIN = 0.8  # with a lower probability of certain rounds, runs do not pay
+LEAST_WEIGHT = 1.0 / 16.0  # with less in all, the weights get a new scale
 
 
 def begin(arms: int) -> Any:
     """Return the state before the first reward: no leader."""
-    w = np.zeros((7, 2 * leaves_for(arms)))
-    w[MEAN_TREE] = -np.inf
-    w[STATE, INVALID] = w[STATE, LEADER] = -1.0
+    w = make_table(arms, ROWS)
+    w[STATE, INVALID] = w[STATE, LEADER] = w[STATE, LAST_ROUND] = -1.0
     w[STATE, ROUND_SPAN] = 1.0
+    w[STATE, AT_BEST] = w[STATE, AT_FLOOR] = np.nan
     return w
 
 
 def choose(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
     """Choose an arm with exactly the policy's probability."""
-    if w[STATE, LEADER] < 0.0 or t > w[STATE, LAST_ROUND]:
+    if t > w[STATE, LAST_ROUND]:
         start_window(f, w, arms, t)
-    u = rng.random() * (w[STATE, LEADER_HIGH] + w[BOUND_TREE, 1])
-    if u < w[STATE, LEADER_LOW] and w[STATE, INVALID] < 0.0:
+    u = rng.random() * (w[STATE, LEADER_HIGH] + line_length(w, arms))
+    if u < w[STATE, LEADER_LOW]:
         return int(w[STATE, LEADER])
-    return choose_at(f, w, arms, t, u, rng)
+    return choose_at(f, w, arms, t, u, False, rng)
 
 
-@rare
-def start_window(f: Any, w: Any, arms: int, t: int) -> None:
-    """Rebuild the bounds for a new window of rounds."""
-    w[STATE, ROUND_SPAN] = min(2.0 * w[STATE, ROUND_SPAN], 1.0)
-    rebuild_bounds(f, w, arms, t)
+def line_length(w: Any, arms: int) -> float:
+    """Return the length of the line of rivals: the sum of their bounds, or of the lengths in buckets."""
+    return w[STATE, RIVALS] if arms <= FEW_ARMS else w[MASS, TOTAL]
 
 
 def certain_rounds(f: Any, w: Any, arms: int, t: int) -> tuple[int, float, float, float]:
     """Return the leader, the probability that a round is uncertain, for how many rounds, and the limit.
 
     These hold for that number of rounds, if the leader's mean stays at or above the limit in all of them.
-    There are none if a weight is invalid, or if the policy compares other numbers than means.
+    There are none if a weight is invalid, if uncertain rounds are likely, or if the policy compares other
+    numbers than means.
     """
-    if w[STATE, LEADER] < 0.0 or t > w[STATE, LAST_ROUND]:
+    if t > w[STATE, LAST_ROUND]:
         start_window(f, w, arms, t)
-    if w[STATE, INVALID] >= 0.0 or f[3] != 0:
+    low, total = w[STATE, LEADER_LOW], w[STATE, LEADER_HIGH] + w[STATE, RIVALS]
+    if low < MIN_CERTAIN * total or f[3] != 0:
         return 0, 1.0, 0.0, 0.0
-    lead, total = int(w[STATE, LEADER]), w[STATE, LEADER_HIGH] + w[BOUND_TREE, 1]
+    lead = int(w[STATE, LEADER])
     rounds = min(w[STATE, LAST_ROUND] - t, w[STATE, LAST_PULLS] - w[N, lead]) + 1.0
-    return lead, (total - w[STATE, LEADER_LOW]) / total, rounds, max(w[STATE, FLOOR], w[MEAN_TREE, 1])
+    return lead, (total - low) / total, rounds, w[STATE, LIMIT]
 
 
 def choose_uncertain(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
     """Choose an arm in an uncertain round, in the state that `certain_rounds` described."""
-    low, total = w[STATE, LEADER_LOW], w[STATE, LEADER_HIGH] + w[BOUND_TREE, 1]
-    return choose_at(f, w, arms, t, low + rng.random() * (total - low), rng)
+    low, high = w[STATE, LEADER_LOW], w[STATE, LEADER_HIGH]
+    u = low + rng.random() * (high + w[STATE, RIVALS] - low)
+    if u < high or arms <= FEW_ARMS:
+        return choose_at(f, w, arms, t, u, False, rng)
+    return choose_at(f, w, arms, t, high + rng.random() * w[MASS, TOTAL], True, rng)
 
 
 @rare
-def choose_at(f: Any, w: Any, arms: int, t: int, u: float, rng: Any) -> int:
-    """Choose an arm, from a first position on the line of bounds."""
-    half = w.shape[1] // 2
-    while w[STATE, INVALID] < 0.0:
+def choose_at(f: Any, w: Any, arms: int, t: int, u: float, within: bool, rng: Any) -> int:
+    """Choose an arm, from a first position on the line, or if `within` from the first in a bound."""
+    f, w, rng = borrowed(f), borrowed(w), borrowed(rng)
+    while w[STATE, LEADER_LOW] >= 0.0:
         lead = int(w[STATE, LEADER])
         if u < w[STATE, LEADER_LOW]:
             return lead
         if u < w[STATE, LEADER_HIGH]:
             if u < leader_weight(f, w, w[N, lead], t):
                 return lead
+            count_rejection(f, w, arms, t)
         else:
-            leaf, into = find_sum(w, BOUND_TREE, half, u - w[STATE, LEADER_HIGH])
-            arm, bound = leaf - half, w[BOUND_TREE, leaf]
-            if bound > 0.0:  # rounding may lead past the last arm
-                log = log_weight(f, w[N, arm], w[MEAN, arm], w[MEAN, lead], t, t) - w[STATE, SCALE]
+            if arms <= FEW_ARMS:
+                arm, bucket, into = walk_to_arm(w, arms, u - w[STATE, LEADER_HIGH])
+            else:
+                arm, bucket, into = find_arm(w, u - w[STATE, LEADER_HIGH])
+            if bucket < BUCKETS and into * w[LENGTH, bucket] < w[BOUND, arm]:
+                within = False
+                log, error = estimate(f, w, arm, w[MEAN, lead], t, t, AT_BEST)
                 excess = log - w[LOG_BOUND, arm]
                 if not excess <= ROUNDING_SLACK * (1.0 + abs(w[STATE, SCALE])):
-                    w[STATE, INVALID] = arm
-                # 1 + x <= exp(x): mostly the first comparison suffices.
-                if into < bound * (1.0 + excess) or into < np.exp(log):
+                    set_invalid(w, arm)
+                log += bucket * LOG_2  # relative to the arm's length
+                if is_below_exp(into, log - error):
                     return arm
-        w[STATE, REJECTIONS] += 1.0
-        if w[STATE, REJECTIONS] > 4.0 + MAX_REJECTIONS_PER_ARM * arms:
-            # The leader has not risen: the band is too wide.
-            if w[MEAN, lead] < w[STATE, FLOOR] + 1.5 * w[STATE, WIDTH]:
-                w[STATE, WIDTH] *= 0.6
-            # Its weight grows with t: shorten the window.
-            if w[STATE, LEADER_HIGH] > 2.0 * leader_weight(f, w, w[N, lead], t):
-                w[STATE, ROUND_SPAN] = max(0.5 * w[STATE, ROUND_SPAN], 1e-6)
-            rebuild_bounds(f, w, arms, t)
-        u = rng.random() * (w[STATE, LEADER_HIGH] + w[BOUND_TREE, 1])
+                if error > 0.0 and into < np.exp(log + error) and is_below_exact(f, w, arm, bucket, into, t):
+                    return arm
+                improve_bound(f, w, arms, arm, excess, t)
+        if within:
+            u = w[STATE, LEADER_HIGH] + rng.random() * w[MASS, TOTAL]
+        else:
+            u = rng.random() * (w[STATE, LEADER_HIGH] + line_length(w, arms))
     return -1 - int(w[STATE, INVALID])
+
+
+def walk_to_arm(w: Any, arms: int, position: float) -> tuple[int, int, float]:
+    """Return the arm at a position on the line of bounds, its bucket, and the position per its length.
+
+    Rounding may lead past the last arm; then the bucket is BUCKETS.
+    """
+    arm = 0
+    while arm < arms and position >= w[BOUND, arm]:
+        position -= w[BOUND, arm]
+        arm += 1
+    if arm == arms:
+        return 0, BUCKETS, 0.0
+    bucket = int(w[BUCKET, arm])
+    return arm, bucket, position * w[SIZE_PER_MASS, bucket]
+
+
+def is_below_exp(x: float, y: float) -> bool:
+    """Return whether x < exp(y); for y <= 0, two terms of the Taylor series mostly decide that."""
+    low = 1.0 + y * (1.0 + y * (0.5 + y * (1.0 / 6.0)))
+    if x < low:
+        return True
+    return x < low + y * y * y * y * (1.0 / 24.0) and x < np.exp(y)
+
+
+@rare
+def is_below_exact(f: Any, w: Any, arm: int, bucket: int, into: float, t: int) -> bool:
+    """Return whether a position per length is below an arm's exact weight."""
+    best = w[MEAN, int(w[STATE, LEADER])]
+    return into < np.exp(exact_log_weight(f, w, arm, best, t, t) + bucket * LOG_2)
+
+
+@rare
+def improve_bound(f: Any, w: Any, arms: int, arm: int, excess: float, t: int) -> None:
+    """Count the rejection of an arm, and compute its bound anew if it is much too high."""
+    f, w = borrowed(f), borrowed(w)
+    if excess < -0.1:
+        renew_bound(f, w, arm, t)
+        if w[STATE, OVERFLOW] > 0.0:
+            start_window(f, w, arms, t)
+    count_rejection(f, w, arms, t)
+
+
+@rare
+def count_rejection(f: Any, w: Any, arms: int, t: int) -> None:
+    """Count a rejection of a good bound. After too many, make the band narrower and the window shorter."""
+    f, w = borrowed(f), borrowed(w)
+    w[STATE, REJECTIONS] += 1.0
+    if w[STATE, REJECTIONS] <= most_rejections(w, arms, t):
+        return
+    w[STATE, REJECTIONS], w[STATE, COUNTED_FROM] = 0.0, t
+    w[STATE, WIDTH] *= 0.6
+    if w[STATE, LEADER_HIGH] > 2.0 * leader_weight(f, w, w[N, int(w[STATE, LEADER])], t):
+        w[STATE, ROUND_SPAN] = max(0.25 * w[STATE, ROUND_SPAN], 1e-6)  # the next window doubles it
+        w[STATE, TIED_ROUND] = -1.0
+    start_window(f, w, arms, t)
+
+
+def most_rejections(w: Any, arms: int, t: int) -> float:
+    """Return after how many rejections a narrower band pays: new bounds and shorter runs cost time, too."""
+    return 4.0 + 0.1 * arms + 0.02 * (t - w[STATE, COUNTED_FROM])
 
 
 def update(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
@@ -143,106 +239,140 @@ def update(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
 
 def add_rewards(f: Any, w: Any, arms: int, arm: int, pulls: float, total: float, t: int) -> None:
     """Apply several rewards of an arm; t is the next round."""
-    lead = int(w[STATE, LEADER])
     w[N, arm] += pulls
     w[S, arm] += total
     mean = compared_mean(f, w[N, arm], w[S, arm])
     w[MEAN, arm] = mean
-    if lead < 0:
-        return
-    half = w.shape[1] // 2
-    if arm == lead:
-        if mean < w[MEAN_TREE, 1]:
-            set_max(w, MEAN_TREE, half + arm, mean)
-            change_leader(f, w, arms, arm, find_max(w, MEAN_TREE, half) - half, t)
-        elif mean < w[STATE, FLOOR]:
-            rebuild_below_floor(f, w, arms, t)
+    if arm == int(w[STATE, LEADER]):
+        if mean < w[STATE, LIMIT]:
+            lower_limit(f, w, arms, t)
         elif w[N, arm] > w[STATE, LAST_PULLS]:
             bound_leader_weight(f, w, t)
-    elif mean > w[MEAN, lead]:
-        set_max(w, MEAN_TREE, half + lead, w[MEAN, lead])
-        change_leader(f, w, arms, lead, arm, t)
-    else:
-        set_max(w, MEAN_TREE, half + arm, mean)
-        set_sum(w, BOUND_TREE, half + arm, upper_bound(f, w, arm, t))
+    elif w[STATE, LEADER] >= 0.0:
+        update_rival(f, w, arm, t)
 
 
 @rare
-def change_leader(f: Any, w: Any, arms: int, old: int, new: int, t: int) -> None:
+def update_rival(f: Any, w: Any, arm: int, t: int) -> None:
+    """Compute the bound of an arm with a new mean, or make it the leader."""
+    f, w = borrowed(f), borrowed(w)
+    lead = int(w[STATE, LEADER])
+    set_potential(f, w, arm)
+    if w[MEAN, arm] > w[MEAN, lead]:
+        change_leader(f, w, arm, t)
+    else:
+        set_bound(f, w, arm, t)
+
+
+@rare
+def change_leader(f: Any, w: Any, new: int, t: int) -> None:
     """Replace the leader by another arm."""
-    half = w.shape[1] // 2
+    f, w = borrowed(f), borrowed(w)
+    old = int(w[STATE, LEADER])
+    remove_arm(w, new)
+    w[STATE, RIVALS] -= w[BOUND, new]
+    w[BOUND, new] = 0.0
     w[STATE, LEADER] = new
-    set_max(w, MEAN_TREE, half + new, -np.inf)
-    set_sum(w, BOUND_TREE, half + new, 0.0)
-    if w[MEAN, new] < w[STATE, FLOOR]:
-        rebuild_below_floor(f, w, arms, t)
-    else:
-        set_sum(w, BOUND_TREE, half + old, upper_bound(f, w, old, t))
-        bound_leader_weight(f, w, t)
-
-
-@rare
-def rebuild_below_floor(f: Any, w: Any, arms: int, t: int) -> None:
-    """Rebuild the bounds after the best mean fell below the floor.
-
-    Widen the band unless that costs too much.
-    """
-    if w[STATE, REJECTIONS] < 0.5 * MAX_REJECTIONS_PER_ARM * arms + 2.0:
-        w[STATE, WIDTH] *= 1.5
-    rebuild_bounds(f, w, arms, t)
-
-
-@rare
-def rebuild_bounds(f: Any, w: Any, arms: int, t: int) -> None:
-    """Recompute all bounds for a floor below the current best mean."""
-    half, lead, worst = w.shape[1] // 2, 0, 0
-    for arm in range(1, arms):
-        if w[MEAN, arm] > w[MEAN, lead]:
-            lead = arm
-        if w[MEAN, arm] < w[MEAN, worst]:
-            worst = arm
-    best = w[MEAN, lead]
-    w[STATE, LEADER] = lead
-    if w[STATE, WIDTH] == 0.0:
-        w[STATE, WIDTH] = 0.1 * (best - w[MEAN, worst])
-    w[STATE, FLOOR], w[STATE, REJECTIONS] = best - w[STATE, WIDTH], 0.0
-    w[STATE, LAST_ROUND] = t + np.floor(w[STATE, ROUND_SPAN] * t)
-    w[STATE, SCALE] = call(f[1], f[0], w[N, lead], float(t), 0.0, 0.0, 0.0)
-    for arm in range(arms):
-        w[BOUND_TREE, half + arm] = 0.0 if arm == lead else upper_bound(f, w, arm, t)
-        w[MEAN_TREE, half + arm] = -np.inf if arm == lead else w[MEAN, arm]
-    fill_sum(w, BOUND_TREE, half)
-    fill_max(w, MEAN_TREE, half)
+    set_potential(f, w, old)
+    renew_bound(f, w, old, t)
     bound_leader_weight(f, w, t)
 
 
 @rare
-def bound_leader_weight(f: Any, w: Any, t: int) -> None:
-    """Compute a lower and an upper bound on the leader's weight, valid for 6% more pulls than it has."""
+def lower_limit(f: Any, w: Any, arms: int, t: int) -> None:
+    """Find the leader and the limit anew after the leader's mean fell below it."""
+    f, w = borrowed(f), borrowed(w)
     lead = int(w[STATE, LEADER])
-    n = w[N, lead]
-    w[STATE, LAST_PULLS] = np.floor(n * 1.0625) + 1.0
-    until = max(w[STATE, LAST_ROUND], float(t))  # a window that ends now is rebuilt before the next choice
-    high = leader_weight(f, w, n, until)
-    low = leader_weight(f, w, w[STATE, LAST_PULLS], t)
-    w[STATE, LEADER_HIGH], w[STATE, LEADER_LOW] = high, low
-    if not (low <= high * (1.0 + ROUNDING_SLACK) and high < np.inf):
-        w[STATE, INVALID] = lead
+    first, top, second, floor, worst = -1, -np.inf, -np.inf, -np.inf, np.inf
+    for arm in range(arms):
+        if arm != lead:
+            mean = w[MEAN, arm]
+            if mean > second:
+                if mean > top:
+                    first, top, second = arm, mean, top
+                else:
+                    second = mean
+            worst = min(worst, mean)
+            floor = max(floor, w[FLOOR, arm])
+    if top > w[MEAN, lead]:
+        change_leader(f, w, first, t)
+        top = max(second, w[MEAN, lead])
+        lead = first
+    best = w[MEAN, lead]
+    if floor > best:
+        floor = lower_floors(f, w, arms, t, worst)
+    w[STATE, LIMIT] = max(top, floor, best - w[STATE, WIDTH])  # the last is the floor of an old leader
+    if w[N, lead] > w[STATE, LAST_PULLS]:
+        bound_leader_weight(f, w, t)
 
 
-def upper_bound(f: Any, w: Any, arm: int, t: int) -> float:
-    """Return the largest weight that an arm can have while the best mean is above the floor."""
-    log = log_weight(f, w[N, arm], w[MEAN, arm], w[STATE, FLOOR], w[STATE, LAST_ROUND], t)
-    w[LOG_BOUND, arm] = log - w[STATE, SCALE]
-    bound = np.exp(w[LOG_BOUND, arm])
-    if not bound < np.inf:
-        w[STATE, INVALID] = arm
-    return bound
+@rare
+def lower_floors(f: Any, w: Any, arms: int, t: int, worst: float) -> float:
+    """Compute new bounds of arms whose floor is above the best mean, or nearly so; return the highest floor.
+
+    Widen the band unless that costs too much.
+    """
+    f, w = borrowed(f), borrowed(w)
+    lead = int(w[STATE, LEADER])
+    best = w[MEAN, lead]
+    if w[STATE, WIDTH] == 0.0:
+        w[STATE, WIDTH] = 0.1 * max(best - worst, 0.0)
+    elif w[STATE, REJECTIONS] < 0.5 * most_rejections(w, arms, t):
+        w[STATE, WIDTH] *= 1.5
+    w[STATE, REJECTIONS], w[STATE, COUNTED_FROM] = 0.0, t
+    highest = best - 0.5 * w[STATE, WIDTH]
+    floor = -np.inf
+    for arm in range(arms):
+        if arm != lead:
+            if w[FLOOR, arm] > highest:
+                set_bound(f, w, arm, t)
+            floor = max(floor, w[FLOOR, arm])
+    return floor
 
 
-def leader_weight(f: Any, w: Any, n: float, t: float) -> float:
-    """Return the exact weight of a leader with n pulls in round t."""
-    return np.exp(call(f[1], f[0], n, float(t), 0.0, 0.0, 0.0) - w[STATE, SCALE])
+@rare
+def start_window(f: Any, w: Any, arms: int, t: int) -> None:
+    """Compute the bounds anew that are valid only for a window of rounds, or all after a change of scale."""
+    f, w = borrowed(f), borrowed(w)
+    lead = int(w[STATE, LEADER])
+    if t > w[STATE, TIED_ROUND]:
+        w[STATE, ROUND_SPAN] = min(2.0 * w[STATE, ROUND_SPAN], 1.0)
+        w[STATE, TIED_ROUND] = t + np.floor(w[STATE, ROUND_SPAN] * t)
+        total = 0.0  # anew, so that rounding errors do not accumulate
+        for arm in range(arms if lead >= 0 else 0):
+            if arm != lead and w[MEAN, arm] >= w[FLOOR, arm]:
+                renew_bound(f, w, arm, t)
+            total += w[BOUND, arm]
+        w[STATE, RIVALS] = total
+    if lead < 0 or w[STATE, OVERFLOW] > 0.0 or w[STATE, LEADER_HIGH] + w[STATE, RIVALS] < LEAST_WEIGHT:
+        set_scale(f, w, arms, t)
+    bound_leader_weight(f, w, t)
+
+
+@rare
+def set_scale(f: Any, w: Any, arms: int, t: int) -> None:
+    """Compute all bounds relative to the largest of them."""
+    if w[STATE, LEADER] < 0.0:
+        lead, worst = 0, 0
+        for arm in range(1, arms):
+            if w[MEAN, arm] > w[MEAN, lead]:
+                lead = arm
+            if w[MEAN, arm] < w[MEAN, worst]:
+                worst = arm
+        w[STATE, LEADER], w[STATE, WIDTH] = lead, 0.1 * (w[MEAN, lead] - w[MEAN, worst])
+        w[STATE, LIMIT] = -np.inf
+    lead = int(w[STATE, LEADER])
+    floor, scale = w[MEAN, lead] - w[STATE, WIDTH], -np.inf
+    for arm in range(arms):
+        log = log_weight(f, w[N, arm], w[MEAN, arm], floor, w[STATE, TIED_ROUND], t)
+        scale = max(scale, log)
+        set_potential(f, w, arm)
+    # The largest weight is likely to grow again.
+    w[STATE, SCALE] = scale + LOG_2 * w[STATE, OVERFLOW]
+    w[STATE, OVERFLOW] = 0.0
+    for arm in range(arms):
+        if arm != lead:
+            renew_bound(f, w, arm, t)
 
 
 ENGINE = (begin, choose, update)

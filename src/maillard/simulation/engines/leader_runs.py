@@ -10,6 +10,9 @@ values reaches a line is known. If it does not reach the line, no sum was below 
 rounds are sampled one by one: by the reflection principle, a path that reaches the line is one to the
 reflected end, reflected from the first time at the line on. So the result has exactly the distribution of
 rounds that are simulated one by one.
+
+With rewards 0 and 1, no bridge is needed: the leader's mean cannot fall below the limit in so few rounds that
+it would not with failures alone. The sum of that many rewards is binomial.
 """
 
 from __future__ import annotations
@@ -24,6 +27,8 @@ from maillard.simulation.engines.random_numbers import exponential, normal, unif
 # Rounds of a run, divided by the squared distance to the limit in standard deviations of a reward: a path
 # this long reaches the limit with a probability of at most 2 P(Z > sqrt(18)), about 1 in 45,000.
 MAX_ROUNDS = 1.0 / 18.0
+FEW = 40.0  # for so many rounds, counting successes one by one is faster than a binomial generator
+BELOW_ONE = 1.0 - 1e-9  # so that rounding errors do not count
 CERTAIN = 40.0  # exp(-40) is far below the steps of a uniform number
 
 
@@ -55,6 +60,22 @@ def sample_run(
             done, end = sample_crossing(above / deviation, end / deviation, rounds, rng)
             return done, end * deviation - above + limit * done
     return rounds, gained
+
+
+def longest_safe_run(above: float, limit: float) -> float:
+    """Return for how many failures the leader's sum, this far above its limit, does not fall below it."""
+    return np.floor(above / limit * BELOW_ONE) if limit > 0.0 else np.inf
+
+
+@rare
+def count_successes(mean: float, rounds: float, rng: Any) -> float:
+    """Sample the sum of a number of rewards 0 or 1."""
+    if rounds > FEW:
+        return float(rng.binomial(int(rounds), mean))
+    count = 0
+    for _ in range(int(rounds)):
+        count += int(uniform(rng) < mean)
+    return float(count)
 
 
 @rare

@@ -17,10 +17,16 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from maillard.problems.codes import BATCHED, FIXED, GAUSSIAN, GEOMETRIC, NO_DELAY
+from maillard.problems.codes import BATCHED, BERNOULLI, FIXED, GAUSSIAN, GEOMETRIC, NO_DELAY
 from maillard.simulation.compiling import NUMBERS, PLACES, TABLE, borrowed, rare
 from maillard.simulation.engines import direct_engines
-from maillard.simulation.engines.leader_runs import longest_run, rounds_before, sample_run
+from maillard.simulation.engines.leader_runs import (
+    count_successes,
+    longest_run,
+    longest_safe_run,
+    rounds_before,
+    sample_run,
+)
 from maillard.simulation.engines.reward_sampling import sample_reward
 from maillard.simulation.sampler_calls import call_sampler, generator_of
 
@@ -108,7 +114,7 @@ def build(
             regret, pulls = borrowed(all_regret[trial]), borrowed(all_pulls[trial])
             observed, lost, place, next_check = fingerprint * 0, 0.0, 0, 1
             mixed = constant[-1] if constant.size else 0.0
-            may_run = has_runs and code == GAUSSIAN and decaying.size == 0 and goal.size == 0
+            may_run = has_runs and code in (GAUSSIAN, BERNOULLI) and decaying.size == 0 and goal.size == 0
             # Whether the next round is uncertain, and with which probability if nothing is mixed in.
             uncertain, rivals = False, 0.0
             if nonstationary:
@@ -121,13 +127,20 @@ def build(
                 if may_run and t > forced and not uncertain:
                     lead, rivals, rounds, limit = certain_rounds(f, w, arms, t)
                     above = w[S, lead] - limit * w[N, lead]
-                    most = min(rounds, longest_run(above, second[lead]), float(horizon - t + 1))
+                    if code == GAUSSIAN:
+                        safe = longest_run(above, second[lead])
+                    else:
+                        safe = longest_safe_run(above, limit)
+                    most = min(rounds, safe, float(horizon - t + 1))
                     if most >= MIN_RUN:
                         before = rounds_before(rivals + mixed * (1.0 - rivals), rng)
                         uncertain = before < most
                         if before > 0.0:
                             run = min(before, most)
-                            done, total = sample_run(above, limit, first[lead], second[lead], run, rng)
+                            if code == GAUSSIAN:
+                                done, total = sample_run(above, limit, first[lead], second[lead], run, rng)
+                            else:
+                                done, total = run, count_successes(first[lead], run, rng)
                             # Below the limit, the next round is like any other.
                             uncertain = uncertain and done == run and above + total >= limit * done
                             place = record_run(regret, pulls, checkpoints, place, true_means, lead, t, done)
