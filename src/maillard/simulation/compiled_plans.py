@@ -128,8 +128,9 @@ def formula_plan(plan: Plan, run: Any, mixed: formulas.MixedIn) -> CompiledPlan:
     if formulas.uses_empirical_mean(policy):
         addresses.append(0)
     more = [compiling.address_of(policy, *formula) for formula in formulas.potential_formulas(policy)]
-    flags = [*formulas.engine_flags(policy), *formulas.form_codes(policy), *[address for address, _ in more], 0]
-    table, pairs = np.array([parameters.ctypes.data, *addresses, *flags], np.int64), pairs + more
+    flags = [*formulas.engine_flags(policy), *formulas.form_codes(policy)]
+    values = [parameters.ctypes.data, *addresses, *flags, *[address for address, _ in more], 0]
+    table, pairs = np.array(values, np.int64), pairs + more
     return CompiledPlan(run, (table, *mixed, forced), (parameters, *(each for _, each in pairs)))
 
 

@@ -30,7 +30,8 @@ def make_table(arms: int, rows: int) -> Any:
     The arms' numbers in different rows are an odd number of cache lines apart, so that they do not compete.
     """
     w = np.zeros((NEXT_ROW + rows, 8 + 16 * ((max(arms, BUCKETS) + 8) // 16)))
-    w[BUCKET] = -1.0
+    for arm in range(arms):
+        w[BUCKET, arm] = -1.0
     size_per_mass = 1.0
     for bucket in range(BUCKETS):
         w[SIZE_PER_MASS, bucket], w[LENGTH, bucket] = size_per_mass, 1.0 / size_per_mass

@@ -1,4 +1,4 @@
-"""Sum and maximum trees over arms, one per row of the table `w`.
+"""Trees of maxima over arms, one per row of the table `w`.
 
 Node i has children 2i and 2i + 1; arm a is leaf `leaves + a`.
 """
@@ -14,32 +14,6 @@ def leaves_for(arms: int) -> int:
     while leaves < arms:
         leaves *= 2
     return leaves
-
-
-def set_sum(w: Any, tree: int, node: int, value: float) -> None:
-    """Set a leaf and recompute every sum above it, so that rounding errors do not accumulate."""
-    w[tree, node] = value
-    node >>= 1
-    while node > 0:
-        w[tree, node] = w[tree, 2 * node] + w[tree, 2 * node + 1]
-        node >>= 1
-
-
-def fill_sum(w: Any, tree: int, leaves: int) -> None:
-    """Compute all inner nodes from the leaves."""
-    for node in range(leaves - 1, 0, -1):
-        w[tree, node] = w[tree, 2 * node] + w[tree, 2 * node + 1]
-
-
-def find_sum(w: Any, tree: int, leaves: int, position: float) -> tuple[int, float]:
-    """Return the leaf at a position on the line of all leaves' lengths, and the position within that leaf."""
-    node = 1
-    while node < leaves:
-        node *= 2
-        if position >= w[tree, node]:
-            position -= w[tree, node]
-            node += 1
-    return node, position
 
 
 def set_max(w: Any, tree: int, node: int, value: float) -> None:

@@ -82,7 +82,9 @@ MAX_MASS = 0.36  # the highest point of an arm has a density only for masses bel
 def begin(arms: int) -> Any:
     """Return the state before the first reward: no threshold."""
     w = np.empty((FIRST + HEIGHT, max(arms, BUCKETS)))
-    w[:FIRST] = 0.0
+    for row in range(FIRST):
+        for arm in range(w.shape[1]):
+            w[row, arm] = 0.0
     w[STATE, INVALID] = w[STATE, SURE] = -1.0
     w[STATE, WORK] = np.inf
     begin_buckets(w, FIRST)
