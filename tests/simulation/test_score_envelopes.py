@@ -108,7 +108,7 @@ def frequency_above(code: int, a: float, b: float, threshold: float, top: float,
 
 CANDIDATES = [
     *[(GAUSSIAN, 0.0, 1.0, threshold, above) for threshold in (0.85, 1.5) for above in (0.0, 0.7)],
-    *[(GUMBEL, 0.0, 1.0, threshold, above) for threshold in (1.3, 3.0) for above in (0.0, 0.7)],
+    *[(GUMBEL, 0.0, 1.0, threshold, above) for threshold in (1.6, 3.0) for above in (0.0, 0.7)],
     *[(BETA, 7.0, 60.0, threshold, above) for threshold in (0.15, 0.2) for above in (0.0, 0.03)],
 ]
 

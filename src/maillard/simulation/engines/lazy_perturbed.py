@@ -76,6 +76,7 @@ TYPICAL_RATE, WINNING, FIRST_CLASS, LAST_CLASS, BALANCE, TARGET = range(8, 14)
 SURE_HAZARD = 2.0**-12
 SURE_PROBABILITY = -math.expm1(-SURE_HAZARD)
 SURE_Z = 3.6  # of a Gaussian score: the density at z divided by z is less than SURE_PROBABILITY
+SURE_GUMBEL_Z = 2.2  # likewise
 MAX_MASS = 0.36  # the highest point of an arm has a density only for masses below 1/e
 
 
@@ -290,8 +291,8 @@ def find_sure(code: int, w: Any) -> None:
     if w[FIRST + COUNTS + CLASSES, 0] == 1.0:
         arm = int(w[FIRST + LISTS + UNWEIGHTED, 0])
         a, b, threshold = w[A, arm], w[B, arm], w[STATE, THRESHOLD]
-        if code == GAUSSIAN:
-            sure = a - threshold >= SURE_Z * b
+        if code != BETA:
+            sure = a - threshold >= (SURE_Z if code == GAUSSIAN else SURE_GUMBEL_Z) * b
         else:
             sure = is_sure(code, a, b, w[NORM, arm], threshold, SURE_PROBABILITY)
         w[STATE, SURE] = arm if sure else -1.0
@@ -366,8 +367,10 @@ def prepare_scores(f: Any, w: Any, arms: int) -> float:
 def fill_buckets(code: int, w: Any, arms: int, few: float) -> None:
     """Choose the rates of the classes, and put every arm into a class and a bucket."""
     threshold, typical = w[STATE, THRESHOLD], w[STATE, TYPICAL_RATE]
+    # Gumbel scores need a rate below their own: the rates of most arms should share a class.
+    middle = 0.7 * typical if code not in (GAUSSIAN, BETA) else typical
     for row in range(CLASSES):
-        w[RATES, row] = typical * math.ldexp(1.0, row - CLASSES // 2)
+        w[RATES, row] = middle * math.ldexp(1.0, row - CLASSES // 2)
     clear_buckets(w, FIRST, arms)
     w[STATE, TOTAL], w[STATE, FIRST_CLASS], w[STATE, LAST_CLASS] = 0.0, CLASSES, -1.0
     winning = threshold + np.log(few) / typical
@@ -379,7 +382,7 @@ def fill_buckets(code: int, w: Any, arms: int, few: float) -> None:
         place_arm(w, arm, mass)
         if mass <= MAX_MASS:
             total += mass
-            rates += mass * w[RATE, arm]
+            rates += mass * best_rate(code, w[A, arm], w[B, arm], w[STATE, WINNING])
     if total > 1e-6:
         w[STATE, TYPICAL_RATE] = rates / total
 
