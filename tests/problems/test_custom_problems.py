@@ -19,7 +19,7 @@ from maillard.simulation.compiled_plans import DIRECT, PLAIN
 from maillard.simulation.plans import make_plan
 
 MEANS = np.array([0.6, 0.4, 0.5])
-POLICY = "ms:sigma2=0.25"
+POLICY = "ucb1:sigma2=0.25"  # its rounds are simulated one by one, also with built-in rewards
 
 
 def flip(rng, arm):

@@ -133,11 +133,11 @@ def test_trials_with_rewards_0_and_1_have_runs(monkeypatch) -> None:
         lengths.append(rounds)
         return right(mean, rounds, rng)
 
-    monkeypatch.setattr(trial_loop, "count_successes", counted)
     plan = plan_of("ms", "bernoulli:0.9,0.1", 400, 3)
     compiled = compile_plan(plan, trial_loop)
+    monkeypatch.setattr(trial_loop, "count_successes", counted)
     run = trial_loop.build(*lazy_sampled.ENGINE, *lazy_sampled.RUNS, 1)
-    monkeypatch.setattr(cpu_backend, "_compiled", lambda _: compiled._replace(run=run))
+    monkeypatch.setattr(cpu_backend, "_compiled", lambda _: compiled._replace(run=run, in_python=True))
     made = cpu_backend.run_trials(plan, 0, 1)
     assert made.pulls.sum() == 400
     assert sum(lengths) > 200
