@@ -125,7 +125,7 @@ $(PEERS_READY): peers-constraints.txt
 	  --no-deps --ignore-requires-python obp
 	@touch $(PEERS_READY)
 
-bench: $(READY) $(PEERS_READY) ## print the benchmark tables (about fourteen minutes) and write them as benchmarks/*.json
+bench: $(READY) $(PEERS_READY) ## print the benchmark tables (about half an hour), and write them as benchmarks/*.json and docs/explanation/speed.md
 	@echo "== policies"
 	$(BIN)/python -m benchmarks.policies
 	@echo "== other libraries"
@@ -134,6 +134,8 @@ bench: $(READY) $(PEERS_READY) ## print the benchmark tables (about fourteen min
 	$(BIN)/python -m benchmarks.one_by_one --peers benchmarks/peers.json
 	@echo "== simulation"
 	$(BIN)/python -m benchmarks.simulation --peers benchmarks/peers.json
+	@echo "== rewards from functions of users"
+	$(BIN)/python -m benchmarks.custom_problems
 	@echo "== simulation with contexts"
 	$(BIN)/python -m benchmarks.contexts --peers benchmarks/peers.json
 	@echo "== decisions"
@@ -144,6 +146,8 @@ bench: $(READY) $(PEERS_READY) ## print the benchmark tables (about fourteen min
 	$(BIN)/python -m benchmarks.evaluation
 	@echo "== service"
 	$(BIN)/python -m benchmarks.service
+	@echo "== writing docs/explanation/speed.md"
+	$(BIN)/python -m benchmarks.speed_page
 
 gpu: $(READY) ## on an NVIDIA GPU: benchmark the simulator (a few minutes) and write docs/how-to/gpu.md
 	$(BIN)/python -m benchmarks.gpu --grid --output docs/data/gpu.json

@@ -240,7 +240,7 @@ def main() -> None:
             "beside": "python -c 'import numpy'",
         }
     )
-    Path(__file__).with_name("results.json").write_text(json.dumps(rows, indent=1), encoding="utf8")
+    Path(__file__).with_suffix(".json").write_text(json.dumps(rows, indent=1), encoding="utf8")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Compares the cost of a request to the service with that of a bare Starlette endpoint in the same run.
 
-The bare endpoint decodes the JSON of the request and encodes JSON as long as a decision, in the same uvicorn
-with the same settings. Another one sends a constant; it is shown for comparison.
+There are two bare endpoints, in the same uvicorn with the same settings: one sends a constant as long as a
+decision, and one decodes the JSON of the request and encodes JSON of that length.
 
 Each server runs in its own process, and so does the load (see `benchmarks.load`). The cost is the CPU time of
 all processes and threads of the server. Runs of the bare endpoint and of the service alternate. A ratio is
@@ -34,6 +34,7 @@ from tests.postgres import Server
 from tests.serving import Service, running, serving
 
 PATH = f"/v1/experiments/{EXPERIMENT}/decisions"
+JSON, CONSTANT = PATH, f"/v1/experiments/{EXPERIMENT}/constant"  # of the bare server
 CONNECTIONS = 64
 FEW_REQUESTS = 5  # a run with one connection has a fifth of the requests
 RATE = 1_000
@@ -181,15 +182,15 @@ class Bench:
 
     def __init__(self, table: Table, bare: Service, count: int, repetitions: int) -> None:
         self.table, self.bare, self.count, self.repetitions = table, bare, count, repetitions
-        self.bare_runs: dict[int, list[tuple[float, Report]]] = {1: [], CONNECTIONS: []}
+        self.bare_runs: dict[tuple[str, int], list[tuple[float, Report]]] = {}
         measure(self.bare, decisions(), count // 10)
 
     def _requests(self, connections: int) -> int:
         return self.count if connections > 1 else self.count // FEW_REQUESTS
 
-    def _measure_bare(self, connections: int) -> float:
-        found = measure(self.bare, decisions(), self._requests(connections), connections)
-        self.bare_runs[connections].append(found)
+    def _measure_bare(self, endpoint: str, connections: int) -> float:
+        found = measure(self.bare, decisions(endpoint), self._requests(connections), connections)
+        self.bare_runs.setdefault((endpoint, connections), []).append(found)
         return found[0]
 
     def compare(
@@ -198,16 +199,18 @@ class Bench:
         service: Service,
         make: Callable[[int], Callable[[int], bytes]],
         limit: float | None = None,
+        *,
         connections: int = CONNECTIONS,
+        endpoint: str = JSON,
     ) -> None:
         """Add a row with the cost of requests relative to runs of the bare endpoint before and after."""
         count = self._requests(connections)
         measure(service, make(self.count // 10), self.count // 10)
         costs, ratios, reports = [], [], []
-        before = self._measure_bare(connections)
+        before = self._measure_bare(endpoint, connections)
         for _ in range(self.repetitions if limit is not None else min(self.repetitions, 3)):
             cost, report = measure(service, make(count), count, connections)
-            after = self._measure_bare(connections)
+            after = self._measure_bare(endpoint, connections)
             costs.append(cost)
             ratios.append(cost / ((before + after) / 2))
             reports.append(report)
@@ -225,14 +228,14 @@ class Bench:
         )
 
     def add_bare(self) -> None:
-        """Add the rows of the bare endpoint, over all its runs."""
-        for connections, runs in self.bare_runs.items():
-            if runs:
-                self.table.add(
-                    f"bare Starlette, JSON, {_plural(connections)} ({len(runs)} runs)",
-                    median_report([report for _, report in runs]),
-                    cpu=statistics.median(cost for cost, _ in runs),
-                )
+        """Add the rows of the bare endpoints, over all their runs."""
+        for (endpoint, connections), runs in self.bare_runs.items():
+            what = "a constant" if endpoint == CONSTANT else "JSON"
+            self.table.add(
+                f"bare Starlette, {what}, {_plural(connections)} ({len(runs)} runs)",
+                median_report([report for _, report in runs]),
+                cpu=statistics.median(cost for cost, _ in runs),
+            )
 
     def latency(self, what: str, service: Service, seconds: float, limit: float | None = None) -> None:
         """Add a row with the latencies of decisions at a fixed rate."""
@@ -356,12 +359,17 @@ def bench(quick: bool, parts: Collection[str], folder: str | None) -> list[dict[
         table.add("the load itself, against a constant", alone, own_cpu=alone.own_cpu)
         both = Bench(table, bare, count, repetitions)
         if "cpu" in parts:
-            both.compare("SQLite FULL, decision", sqlite, lambda _: decisions(), MOST_RATIO)
+            both.compare("SQLite FULL, decision", sqlite, lambda _: decisions())
+            both.compare(
+                "SQLite FULL, decision, against a constant",
+                sqlite,
+                lambda _: decisions(),
+                MOST_RATIO,
+                endpoint=CONSTANT,
+            )
             both.compare("SQLite FULL, decision, 1 connection", sqlite, lambda _: decisions(), connections=1)
             both.compare("SQLite FULL, reward", sqlite, lambda n: partial(numbered, rewards(sqlite, n)))
             both.compare("SQLite FULL, decision and reward in turn", sqlite, lambda n: mixed(sqlite, n))
-            constant = f"/v1/experiments/{EXPERIMENT}/constant"
-            both.compare("bare Starlette, a constant", bare, lambda _: decisions(constant))
         if "latency" in parts:
             both.latency("bare Starlette, JSON", bare, seconds)
             both.latency("SQLite FULL, decision", sqlite, seconds, MOST_P99)
