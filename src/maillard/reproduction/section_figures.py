@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import multiprocessing
 import signal
 import sys
@@ -31,8 +32,12 @@ def draw(makers: Sequence[Callable[[], ReportSection]], folder: Path, workers: i
     if workers == 1 or sys.platform != "linux":  # elsewhere forking is not safe even with one thread
         yield from map(_draw, range(len(makers)))
         return
-    with multiprocessing.get_context("fork").Pool(workers, _ignore_interrupts) as pool:
-        yield from pool.imap(_draw, range(len(makers)))
+    gc.freeze()  # a collection in a forked process would copy the memory of all results and compiled code
+    try:
+        with multiprocessing.get_context("fork").Pool(workers, _ignore_interrupts) as pool:
+            yield from pool.imap(_draw, range(len(makers)))
+    finally:
+        gc.unfreeze()
 
 
 def _draw(place: int) -> DrawnSection:

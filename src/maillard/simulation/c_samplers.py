@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numba
 from numba import types
+from numba.extending import register_jitable
 
 from maillard.problems import codes
 from maillard.simulation.compiling import fingerprint_of, name_uniquely
@@ -58,7 +59,8 @@ def reward_arguments(rewards: RewardDistribution) -> tuple[Any, ...]:
 @functools.cache
 def address_of_sampler(sampler: Any) -> int:
     """Compile a function of a generator and the address of numbers, or load it from the disk."""
-    adapted = _adapt(numba.njit(error_model="numpy")(sampler), fingerprint_of(sampler))
+    register_jitable(error_model="numpy")(sampler)  # a dispatcher has another cache key in each process
+    adapted = _adapt(sampler, fingerprint_of(sampler))
     name_uniquely(adapted, sampler)
     compiled = numba.cfunc(_SIGNATURE, cache=True, error_model="numpy")(adapted)
     _KEEP_ALIVE.append(compiled)

@@ -277,9 +277,12 @@ class Result(Outcome):
         path = Path(path)
         if path.suffix != ".npz":
             raise InvalidValue("path", str(path), "a name that ends in .npz")
-        with path.open("wb") as file:
-            arrays = {name: getattr(self, name) for name in _ARRAYS}
-            np.savez_compressed(file, header=np.array(json.dumps(header)), **arrays)
+        arrays = {"header": np.array(json.dumps(header)), **{name: getattr(self, name) for name in _ARRAYS}}
+        # As np.savez_compressed, which has no such level: a fifth of the time for a quarter more bytes.
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file:
+            for name, array in arrays.items():
+                with file.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, array, allow_pickle=False)
 
     @classmethod
     def load(cls, path: str | Path) -> Result:
