@@ -457,7 +457,7 @@ def test_a_foreign_table_requires_arm_and_probability(tmp_path) -> None:
     assert [(row.decision.arm, back.reward_of(row)) for row in back.rows()] == [("red", 1.0), ("blue", None)]
     assert math.isnan(next(back.rows()).decision.probabilities["blue"])
     path.write_text("arm,chance\nred,0.5\n", encoding="utf8")
-    with pytest.raises(InvalidValue, match=r"arm and probability.* --columns probability=propensity"):
+    with pytest.raises(InvalidValue, match=r"arm and probability.* --columns probability=NAME"):
         read_log(path)
     with pytest.raises(InvalidValue, match="our name first: probability=chance, got 'chance=probability'"):
         read_log(path, columns={"chance": "probability"})

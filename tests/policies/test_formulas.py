@@ -236,3 +236,27 @@ def test_a_formula_that_branches_on_arrays_is_named(monkeypatch) -> None:
         maillard.policy("branching-linear", reward_range=(0, 1)).probabilities(many, [1.0])
     with pytest.raises(InvalidValue, match="branching: rival: "):
         maillard.simulate("branching", "bernoulli:0.6,0.4,0.3", 20, 2)
+
+
+def test_a_formula_with_too_few_arguments_is_named(monkeypatch) -> None:
+    monkeypatch.setattr(Policy, "registry", dict(Policy.registry))
+
+    class Short(maillard.Sampled):
+        name = "short"
+
+        def rival(self, n, mean, best):
+            return -n
+
+    tally = maillard.Tally([2, 1], [1.0, 0.0])
+    expected = r"short: rival: arguments: expected 4 arguments after self.*, got '\(n, mean, best\)'"
+    with pytest.raises(InvalidValue, match=expected):
+        Short().probabilities(tally)
+
+    class Broken(maillard.Sampled):
+        name = "broken"
+
+        def rival(self, n, mean, best, t):
+            return -n + None
+
+    with pytest.raises(TypeError, match="unsupported operand"):  # the control
+        Broken().probabilities(tally)

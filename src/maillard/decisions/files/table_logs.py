@@ -104,10 +104,15 @@ def _set_column_parts(log: DecisionLog, table: Table, row_count: int) -> None:
 def _open_foreign(table: Table, experiment: str | None) -> DecisionLog:
     """Open a foreign log. It needs `arm`, and `probability` or `log_probability`."""
     source, names = table.source, table.names
-    if "arm" not in names or not {"probability", "log_probability"} & set(names):
+    missing = ["arm"] if "arm" not in names else []
+    missing += [] if {"probability", "log_probability"} & set(names) else ["probability"]
+    if missing:
+        python = ", ".join(f"'{name}': 'NAME'" for name in missing)
+        command = ",".join(f"{name}=NAME" for name in missing)
         allowed = (
-            "arm and probability; reward and the other columns of a log are optional. If they have other "
-            "names, pass them: columns={'probability': 'propensity'} or --columns probability=propensity"
+            f"arm and probability, but {' and '.join(missing)} is missing; reward and the other columns of a "
+            f"log are optional. If a column has another NAME, pass it: columns={{{python}}} or "
+            f"--columns {command}"
         )
         raise InvalidValue(f"{source}: columns", list(names), allowed)
     arms: Sequence[str] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 from typing import Any
@@ -50,6 +51,14 @@ def apply_formula(field: str, formula: Callable[..., Any], *arguments: Any) -> A
     except ValueError as error:  # above all `if` on an array
         allowed = "a formula for arrays, as with np.where in place of `if` and np.maximum in place of `max`"
         raise InvalidValue(field, error, allowed) from error
+    except TypeError as error:
+        own = inspect.signature(formula)
+        try:
+            own.bind(*arguments)
+        except TypeError:
+            allowed = f"{len(arguments)} arguments after self, as its base class documents them"
+            raise InvalidValue(f"{field}: arguments", str(own), allowed) from error
+        raise
 
 
 def as_arm_vector(field: str, value: Any, k: int) -> Floats:
