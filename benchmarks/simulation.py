@@ -49,13 +49,10 @@ GAUSSIAN, BERNOULLI = "gaussian-equal", "bernoulli-equal"
 SHORT, LONG = 20_000, 200_000
 CELLS = [(SHORT, 2), (SHORT, 10), (SHORT, 100), (SHORT, 1000), (LONG, 10), (LONG, 1000)]
 
-# Limits of time / floor at the short horizon. GROWTH_LIMIT: time with 1000 arms / time with 10 arms at the
-# long horizon, for Maillard sampling.
-MAILLARD = ("ms", "ms+", "kl-ms")
-INDICES = ("aoucb", "ucb1", "ucb+", "ocucb", "moss", "imed")
-LIMITS = {(name, arms): limit for name in MAILLARD for arms, limit in ((2, 6.0), (10, 6.0), (100, 8.0))}
-LIMITS |= {("ts", 10): 8.0, ("ts", 100): 25.0}
-LIMITS |= {(name, arms): limit for name in INDICES for arms, limit in ((10, 10.0), (100, 15.0))}
+# Limits of time / floor at the short horizon, by the number of arms. GROWTH_LIMIT: time with 1000 arms / time
+# with 10 arms at the long horizon, for Maillard sampling.
+LIMITS = {10: 10.0, 100: 25.0}
+MAILLARD = tuple(name for name in PAPER if "ms" in name)
 GROWTH_LIMIT = 4.0
 THREADS_LIMIT, START_LIMIT, MEMORY_LIMIT = 1.8, 2.0, 300.0  # ratio, seconds, megabytes
 
@@ -151,11 +148,6 @@ def verdict(value: float, limit: float | None, *, at_least: bool = False) -> str
     return f"  limit {'>=' if at_least else '<='} {limit:g}: {'met' if met else 'MISSED'}"
 
 
-def has_limits(name: str, family: str) -> bool:
-    """Whether limits apply: for Gaussian rewards, or for Bernoulli rewards with KL-MS, which needs them."""
-    return family == (BERNOULLI if name == "kl-ms" else GAUSSIAN)
-
-
 def measure_cells(effort: Effort) -> list[Cell]:
     """Measure every policy of the paper on every problem."""
     print(
@@ -169,8 +161,7 @@ def measure_cells(effort: Effort) -> list[Cell]:
                     continue
                 cell = measure(name, family, arms, horizon, effort)
                 cells.append(cell)
-                limited = horizon == SHORT and has_limits(name, family)
-                note = verdict(cell.ratio, LIMITS.get((name, arms)) if limited else None)
+                note = verdict(cell.ratio, LIMITS.get(arms) if horizon == SHORT else None)
                 print(
                     f"{name:16s}{family:17s}{arms:6,d}{horizon:9,d}{cell.nanoseconds:10,.1f}{cell.floor:7.1f}"
                     f"{cell.ratio:9.2f}{note}",
@@ -186,7 +177,7 @@ def compare_arms(cells: list[Cell]) -> dict[str, float]:
     growth = {}
     for name, family in dict.fromkeys((name, family) for name, family, _ in ratios):
         times = growth[f"{name} {family}"] = ratios[name, family, 1000] / ratios[name, family, 10]
-        note = verdict(times, GROWTH_LIMIT if name in MAILLARD and has_limits(name, family) else None)
+        note = verdict(times, GROWTH_LIMIT if name in MAILLARD else None)
         print(f"{name:16s}{family:17s}{times:8.2f}{note}")
     return growth
 

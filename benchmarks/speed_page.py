@@ -115,7 +115,7 @@ def custom_table(found: dict[str, Any]) -> str:
 def policies_table(found: dict[str, Any]) -> str:
     """Return the time in which a policy computes all probabilities of one decision."""
     rows = [
-        [row["name"], f"{row['arms']:,}", duration(row["seconds"]), f"{row['ratio']:.2g}", row["beside"]]
+        [row["name"], f"{row['arms']:,}", duration(row["seconds"]), times(row["ratio"]), row["beside"]]
         for row in found["policies"]
         if 10 <= row["arms"] <= 1000 and "forms" not in row["beside"]
     ]
@@ -171,6 +171,11 @@ TABLES = {
     "service": (service_table, "service"),
     "logs": (logs_table, "verification"),
 }
+
+
+def times(ratio: float) -> str:
+    """Format a ratio with two digits."""
+    return f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.2g}"
 
 
 def duration(seconds: float) -> str:
