@@ -14,12 +14,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from benchmarks.simulation import BERNOULLI, GAUSSIAN, INDICES, LONG, SHORT, generate
+from benchmarks.simulation import BERNOULLI, GAUSSIAN, LONG, SHORT, generate
 from maillard.problems import problem
 from maillard.simulation.compiled_plans import LAZY, SHORTLIST
 from maillard.simulation.cpu_backend import run_trials
 from maillard.simulation.plans import make_plan
 
+INDICES = ("aoucb", "ucb1", "ucb+", "ocucb", "moss", "imed")
 ARMS = (2, 10, 100, 1000)
 ENGINES = (LAZY, SHORTLIST)
 FLOOR_ROUNDS = 1_000_000

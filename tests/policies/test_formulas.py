@@ -244,7 +244,7 @@ def test_a_formula_with_too_few_arguments_is_named(monkeypatch) -> None:
     class Short(maillard.Sampled):
         name = "short"
 
-        def rival(self, n, mean, best):
+        def rival(self, n, mean, best):  # type: ignore[override]
             return -n
 
     tally = maillard.Tally([2, 1], [1.0, 0.0])
