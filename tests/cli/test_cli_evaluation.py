@@ -283,7 +283,9 @@ def test_an_unusable_log_prints_one_line(logs, tmp_path) -> None:
         output = run("evaluate", log, *targets("uniform"), code=2)
         assert output.count("\n") == 1
         assert message in output
-    assert "Missing option '--target'" in run("evaluate", logs["sqlite"], code=2)
+    missing = run("evaluate", logs["sqlite"], code=2)
+    assert "Missing option '--target'" in missing
+    assert "--target uniform" in missing
     assert "Missing argument" in run("compare", logs["sqlite"], "arm:blue", code=2)
 
 

@@ -114,12 +114,19 @@ def _with_epochs(settings: dict[str, Any]) -> dict[str, Any]:
     return settings | ({"epoch": "all"} if pooled else {})
 
 
+class _Target(click.types.StringParamType):
+    """A target. The error about a missing one has examples."""
+
+    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:  # noqa: ARG002  # click passes both
+        return "For example: --target arm:NAME for each arm, or --target uniform."
+
+
 @click.command()
 @LOG
 @option(
     "--target", "arm:NAME, uniform, dist:NAME=PROBABILITY,..., rule:KEY=VALUE->ARM,...,else->ARM, "
     "linear:{...}, logged, frozen:STATE or rank:NUMBER; may be repeated.",
-    dest="targets", multiple=True, metavar="TARGET",
+    dest="targets", multiple=True, required=True, type=_Target(), metavar="TARGET",
 )  # fmt: skip
 @add_options(TAIL, _BY, *_CONTEXT, *_QUERY_OPTIONS, _MODEL, _INTERVAL, JSON, _PAGE)
 def evaluate(
@@ -148,10 +155,6 @@ def evaluate(
     "segments", a list of {"segment", "rows", "report"}, and "whole", the report for the whole log. Values
     that are not finite are null.
     """  # noqa: D301  # click requires this character
-    if not settings["targets"]:
-        raise click.UsageError(
-            "Missing option '--target': --target arm:NAME for each arm, or --target uniform"
-        )
     check_output_file("--page", page, (".html", ".htm"), log)
     _refuse_page(page, settings)
     with requires_extra("evaluate", "evaluation"):
