@@ -2,7 +2,7 @@
 
 The floor is that of `benchmarks.simulation`. Floor and engines alternate, and the best measurement of each
 counts. The table supports the choice of the engine in `compiled_plans.engines_for`: a policy that declares
-the form of its index runs on the shortlist engine, however many arms there are.
+the form of its index runs on the shortlist engine, with any number of arms.
 """
 
 from __future__ import annotations

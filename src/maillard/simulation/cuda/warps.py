@@ -39,8 +39,3 @@ def any_thread(yes: bool) -> bool:
 def threads_with(yes: bool) -> int:
     """Return the threads of the warp for which this is true, as bits."""
     return cuda.ballot_sync(FULL_WARP, yes) & FULL_WARP
-
-
-def threads_per_warp() -> int:
-    """Return the number of threads of the warp."""
-    return min(cuda.blockDim.x, WARP_SIZE)

@@ -6,7 +6,7 @@ score at y above the threshold. A Poisson process of points stands for the envel
 arm and at a height y. The highest point of an arm is its candidate: it is the arm's score with probability
 density / (density of the highest point), and otherwise the score does not exceed the threshold. The engine
 goes through the points from the top down and stops at the first score, or below the best certain one. So a
-round evaluates a few densities and no distribution function, however many arms may still be best.
+round evaluates a few densities and no distribution function, also while many arms may still be best.
 
 If no score is above the threshold, all are sampled from their distributions below it. If exactly one arm is
 certain and its score is almost certainly above the threshold, it is *sure*: it wins without being sampled
