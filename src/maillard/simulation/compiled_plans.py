@@ -1,8 +1,8 @@
 """Plans compiled for the CPU: the loop of an engine, and the addresses of the policy's compiled formulas.
 
-There are four engines. *Lazy* is exact and evaluates only the arms that matter in a round. *Shortlist* does
-so, too, and is faster, for an index of a declared form. *Direct* evaluates every arm in every round. *Plain*
-runs the same loop in Python around `policy.choose`, for policies that are more than formulas. The simulation,
+There are five engines. *Lazy* is exact and evaluates only the arms that matter in a round. *Shortlist* does
+so, too, and is faster, for an index of a declared form. *Dense* samples the scores of all arms in vectors
+while many of them may win. *Direct* evaluates every arm in every round. *Plain* runs the same loop in Python around `policy.choose`, for policies that are more than formulas. The simulation,
 the recorder of logs and the replay of logs each compile their own loop around the engines.
 """
 
@@ -19,6 +19,7 @@ from maillard.problems import ContextualProblem
 from maillard.simulation import compiling
 from maillard.simulation import policy_formulas as formulas
 from maillard.simulation.engines import (
+    dense_perturbed,
     direct_engines,
     lazy_indexed,
     lazy_perturbed,
@@ -33,10 +34,12 @@ if TYPE_CHECKING:
     from maillard.policies import Policy
     from maillard.simulation.plans import Plan
 
-SHORTLIST, LAZY, DIRECT, PLAIN = "shortlist", "lazy", "direct", "plain"
+SHORTLIST, DENSE, LAZY, DIRECT, PLAIN = "shortlist", "dense", "lazy", "direct", "plain"
+DENSE_ARMS = 256  # with more, the dense engine is hardly faster than the lazy one
 # The functions `begin`, `choose` and `update` of each engine, by shape.
 _ENGINES: dict[str, dict[str, tuple[Any, Any, Any]]] = {
     SHORTLIST: {"indexed": shortlist.ENGINE},
+    DENSE: {"perturbed": dense_perturbed.ENGINE},
     LAZY: {
         "sampled": lazy_sampled.ENGINE,
         "indexed": lazy_indexed.ENGINE,
@@ -71,7 +74,9 @@ def engines_for(plan: Plan) -> list[str]:
     stationary = not problem.is_delayed and not problem.churn
     has_bounds = shape == "perturbed" or (shape in _ENGINES[LAZY] and policy.monotone)
     has_form = formulas.index_form(policy) is not None
-    return [SHORTLIST] * (stationary and has_form) + [LAZY] * (stationary and has_bounds) + [DIRECT, PLAIN]
+    is_dense = shape == "perturbed" and formulas.has_gaussian_scores(policy) and problem.arms <= DENSE_ARMS
+    engines = [SHORTLIST] * (stationary and has_form) + [DENSE] * (stationary and is_dense)
+    return engines + [LAZY] * (stationary and has_bounds) + [DIRECT, PLAIN]
 
 
 def compile_plan(plan: Plan, loop: Any) -> CompiledPlan:

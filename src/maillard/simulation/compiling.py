@@ -34,6 +34,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.core.extending import _Intrinsic
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic, overload, register_jitable
 
@@ -246,13 +247,19 @@ def fingerprint_of(*functions: Any) -> int:
     for each in _reached(functions, set()):
         marks = hasattr(each, "rare"), sorted(getattr(each, "fastmath", ()))
         digest.update(f"{each.__qualname__} {marks}".encode())
-        _digest_code(digest, each.__code__)
-        digest.update(repr((each.__defaults__, each.__kwdefaults__)).encode())
-        for name in _names(each.__code__):
-            value = each.__globals__.get(name)
-            if isinstance(value, int | float | str | tuple) and not _holds_functions(value):
-                digest.update(f"{name}={value!r}".encode())
+        _digest_function(digest, each)
     return int.from_bytes(digest.digest()[:7], "big") + 1
+
+
+def _digest_function(digest: Any, function: Any) -> None:
+    _digest_code(digest, function.__code__)
+    digest.update(repr((function.__defaults__, function.__kwdefaults__)).encode())
+    for name in _names(function.__code__):
+        value = function.__globals__.get(name)
+        if isinstance(value, _Intrinsic):
+            _digest_function(digest, value._defn)
+        elif isinstance(value, int | float | str | tuple) and not _holds_functions(value):
+            digest.update(f"{name}={value!r}".encode())
 
 
 def _holds_functions(value: object) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from maillard.policies import Indexed, Perturbed, Policy, Sampled, WithFloor
+from maillard.policies.numerics.score_distributions import GAUSSIAN
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -57,6 +58,11 @@ def engine_shape(policy: Policy) -> str | None:
     if isinstance(policy, Perturbed) and policy.engine_shape == "perturbed" and policy.noise.code < 0:
         return None  # a score distribution that compiled code does not know
     return policy.engine_shape
+
+
+def has_gaussian_scores(policy: Policy) -> bool:
+    """Return whether a policy chooses the largest of Gaussian scores."""
+    return isinstance(policy, Perturbed) and policy.noise.code == GAUSSIAN.code
 
 
 def engine_flags(policy: Policy) -> list[int]:

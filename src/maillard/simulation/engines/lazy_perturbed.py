@@ -80,9 +80,25 @@ SURE_GUMBEL_Z = 2.2  # likewise
 MAX_MASS = 0.36  # the highest point of an arm has a density only for masses below 1/e
 
 
+ROWS = FIRST + HEIGHT
+
+
 def begin(arms: int) -> Any:
     """Return the state before the first reward: no threshold."""
-    w = np.empty((FIRST + HEIGHT, max(arms, BUCKETS)))
+    return make_table(arms, ROWS)
+
+
+def table_width(arms: int) -> int:
+    """Return the length of a row: whole vectors, with a place for no arm."""
+    return max(8 * (arms // 8 + 1), BUCKETS)
+
+
+def make_table(arms: int, rows: int) -> Any:
+    """Return a table with the state before the first reward, and more rows after it."""
+    width = table_width(arms)
+    memory = np.empty(rows * width + 8)
+    skipped = -(memory.ctypes.data // 8) % 8  # vectors that cross cache lines are slow
+    w = memory[skipped : skipped + rows * width].reshape((rows, width))
     for row in range(FIRST):
         for arm in range(w.shape[1]):
             w[row, arm] = 0.0
