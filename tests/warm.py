@@ -22,7 +22,8 @@ from maillard.simulation.plans import Plan, make_plan
 ENGINES: dict[str, list[str | None]] = {
     "adaucb": [None],
     "ucb1": [None, LAZY, DIRECT],
-    "ts": [None, DIRECT],
+    "ts": [None, LAZY, DIRECT],
+    "ts-bernoulli": [None],
     "ms": [None, DIRECT],
     "dmed": [None],
     "giro": [None],

@@ -1,4 +1,4 @@
-"""The lazy and the direct engine sample from the same distribution, that of `policy.probabilities`."""
+"""Lazy, dense and direct engines sample from the same distribution, that of `policy.probabilities`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scipy import stats
 import maillard
 from maillard import Policy, problems
 from maillard.problems import Problem
-from maillard.simulation.compiled_plans import DIRECT, LAZY, PLAIN, engines_for
+from maillard.simulation.compiled_plans import DENSE, DIRECT, LAZY, LEVELED, PLAIN, engines_for
 from maillard.simulation.cpu_backend import run_trials
 from maillard.simulation.plans import Plan
 from maillard.simulation.policy_formulas import without_floor
@@ -61,18 +61,24 @@ def problems_for(spec: str) -> list[str]:
     return [name for name in wanted if name in able][:4]
 
 
+def with_vectors(spec: str, text: str) -> list[str]:
+    return [engine for engine in engines_for(plan_of(spec, text, 10, 0)) if engine in (DENSE, LEVELED)]
+
+
 CASES = [
-    (spec, name)
+    (spec, name, LAZY)
     for spec in SPECS
     if has_lazy(spec)
     for name in problems_for(spec)[: 2 if spec in NAMES else 1]
 ]
+CASES += [(spec, name, engine) for spec, name, _ in CASES for engine in with_vectors(spec, PROBLEMS[name])]
 MORE = [
-    (spec, name)
+    (spec, name, engine)
     for spec in SPECS
     if has_lazy(spec)
     for name in problems_for(spec)
-    if (spec, name) not in CASES
+    for engine in (LAZY, *with_vectors(spec, PROBLEMS[name]))
+    if (spec, name, engine) not in CASES
 ]
 
 
@@ -87,48 +93,70 @@ def compare(one: Plan, other: Plan, trials: int = TRIALS) -> list[float]:
 
 def test_every_policy_is_compared_on_two_problems_and_in_torture_tests_on_four() -> None:
     for name in NAMES:
-        assert sum(spec == name for spec, _ in CASES) == (2 if has_lazy(name) else 0)
-        assert sum(spec == name for spec, _ in [*CASES, *MORE]) >= (4 if has_lazy(name) else 0)
+        vectors = with_vectors(name, PROBLEMS["ties"])
+        for engine, runs in (
+            (LAZY, has_lazy(name)),
+            (DENSE, DENSE in vectors),
+            (LEVELED, LEVELED in vectors),
+        ):
+            few, all_cases = (
+                sum((spec, used) == (name, engine) for spec, _, used in cases)
+                for cases in (CASES, [*CASES, *MORE])
+            )
+            assert few == (2 if runs else 0)
+            assert all_cases >= (4 if runs else 0)
     assert not any(has_lazy(name) for name in ("adaucb", "dmed", "giro", "ocucb-n", "phe"))
 
 
-@pytest.mark.parametrize(("spec", "name"), CASES)
-def test_lazy_and_direct_agree_in_distribution(spec, name) -> None:
+@pytest.mark.parametrize(("spec", "name", "engine"), CASES)
+def test_the_engine_and_the_direct_one_agree_in_distribution(spec, name, engine) -> None:
     horizon = SLOW if spec.startswith("kl-ucb") else HORIZON
-    lazy, direct = (plan_of(spec, PROBLEMS[name], horizon, *how) for how in ((1, LAZY), (2, DIRECT)))
-    assert min(compare(lazy, direct, 1200)) > SURE
+    fast, direct = (plan_of(spec, PROBLEMS[name], horizon, *how) for how in ((1, engine), (2, DIRECT)))
+    assert min(compare(fast, direct, 1200)) > SURE
 
 
 @pytest.mark.torture
-@pytest.mark.parametrize(("spec", "name"), [*CASES, *MORE])
-def test_lazy_and_direct_agree_for_longer(spec, name) -> None:
-    lazy, direct = (plan_of(spec, PROBLEMS[name], 1000, *how) for how in ((3, LAZY), (4, DIRECT)))
-    assert min(compare(lazy, direct, 4000)) > SURE
+@pytest.mark.parametrize(("spec", "name", "engine"), [*CASES, *MORE])
+def test_the_engine_and_the_direct_one_agree_for_longer(spec, name, engine) -> None:
+    fast, direct = (plan_of(spec, PROBLEMS[name], 1000, *how) for how in ((3, engine), (4, DIRECT)))
+    assert min(compare(fast, direct, 4000)) > SURE
 
 
 @pytest.mark.parametrize(
-    ("spec", "other"), [("ms", "ms:sigma2=0.22"), ("ts", "ts:scale=1.2"), ("ucb1", "ucb1:scale=1.05")]
+    ("spec", "other", "engine"),
+    [
+        ("ms", "ms:sigma2=0.22", LAZY),
+        ("ts", "ts:scale=1.2", LAZY),
+        ("ts", "ts:scale=1.2", DENSE),
+        ("ucb1", "ucb1:scale=1.05", LAZY),
+    ],
 )
-def test_the_comparison_detects_a_small_error(spec, other) -> None:
+def test_the_comparison_detects_a_small_error(spec, other, engine) -> None:
     text = PROBLEMS["gaussian"]
     wrong = maillard.policy(other, **({} if "sigma2" in other else {"sigma2": 0.25}))
-    lazy = plan_of(spec, text, HORIZON, 1, LAZY)
+    fast = plan_of(spec, text, HORIZON, 1, engine)
     direct = dataclasses.replace(plan_of(spec, text, HORIZON, 2, DIRECT), policy=wrong)
-    assert min(compare(lazy, direct)) < SURE
+    assert min(compare(fast, direct)) < SURE
 
 
 @pytest.mark.parametrize("horizon", [1000, pytest.param(2000, marks=pytest.mark.torture)])
 @pytest.mark.parametrize(
-    "spec", ["ms+", "kl-ms", "ts", "ts-bernoulli", "ucb1", "imed:family=bernoulli", "moss"]
-)
-def test_lazy_and_direct_agree_with_many_arms(spec, horizon) -> None:
+    ("spec", "engine"),
+    [
+        *[(spec, LAZY) for spec in ("ms+", "kl-ms", "ts", "ts-bernoulli")],
+        *[(spec, LAZY) for spec in ("ucb1", "imed:family=bernoulli", "moss")],
+        ("ts", DENSE),
+        ("ts-bernoulli", LEVELED),
+    ],
+)  # fmt: skip
+def test_the_engine_and_the_direct_one_agree_with_many_arms(spec, engine, horizon) -> None:
     """Covers trees with several levels, frequent updates of bounds, and many ties."""
-    text = "bernoulli-equal:arms=150"
-    lazy, direct = plan_of(spec, text, horizon, 1, LAZY), plan_of(spec, text, horizon, 2, DIRECT)
-    a, b = run_trials(lazy, 0, 120), run_trials(direct, 0, 120)
+    text = "bernoulli-equal:arms=150" if engine != LEVELED else "bernoulli-equal:arms=120"
+    fast, direct = plan_of(spec, text, horizon, 1, engine), plan_of(spec, text, horizon, 2, DIRECT)
+    a, b = run_trials(fast, 0, 120), run_trials(direct, 0, 120)
     assert stats.ks_2samp(a.regret[:, -1], b.regret[:, -1]).pvalue > SURE
     assert stats.ks_2samp(a.pulls.max(axis=1), b.pulls.max(axis=1)).pvalue > SURE
-    assert stats.ks_2samp(np.sort(a.pulls)[:, 75], np.sort(b.pulls)[:, 75]).pvalue > SURE
+    assert stats.ks_2samp(np.sort(a.pulls)[:, 70], np.sort(b.pulls)[:, 70]).pvalue > SURE
 
 
 def chi_square(counts: np.ndarray, probabilities: np.ndarray) -> float:
@@ -179,9 +207,13 @@ FROZEN = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("spec", "text", "t"), FROZEN)
-def test_choices_of_the_frozen_lazy_engine_match_the_probabilities_of_its_tally(spec, text, t) -> None:
-    plan = plan_of(spec, text, t, 5, LAZY)
+FROZEN_ENGINES = [(*case, LAZY) for case in FROZEN]
+FROZEN_ENGINES += [(*case, engine) for case in FROZEN for engine in with_vectors(*case[:2])]
+
+
+@pytest.mark.parametrize(("spec", "text", "t", "engine"), FROZEN_ENGINES)
+def test_choices_of_the_frozen_engine_match_the_probabilities_of_its_tally(spec, text, t, engine) -> None:
+    plan = plan_of(spec, text, t, 5, engine)
     made = run_trials(plan, 3, 1, choices=10**6)
     p = plan.policy.probabilities(made.tally)
     assert made.choices.sum() == 10**6

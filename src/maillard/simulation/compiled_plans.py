@@ -1,9 +1,11 @@
 """Plans compiled for the CPU: the loop of an engine, and the addresses of the policy's compiled formulas.
 
-There are five engines. *Lazy* is exact and evaluates only the arms that matter in a round. *Shortlist* does
-so, too, and is faster, for an index of a declared form. *Dense* samples the scores of all arms in vectors
-while many of them may win. *Direct* evaluates every arm in every round. *Plain* runs the same loop in Python around `policy.choose`, for policies that are more than formulas. The simulation,
-the recorder of logs and the replay of logs each compile their own loop around the engines.
+There are six engines. *Lazy* is exact and evaluates only the arms that matter in a round. *Shortlist* does
+so, too, and is faster, for an index of a declared form. *Dense* and *leveled* compare the scores of all
+arms in vectors while many of them may win: Gaussian scores, or the levels of Beta scores. *Direct*
+evaluates every arm in every round. *Plain* runs the same loop in Python around `policy.choose`, for
+policies that are more than formulas. The simulation, the recorder of logs and the replay of logs each
+compile their own loop around the engines.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import numpy as np
 
 from maillard.errors import InvalidValue
 from maillard.policies import Uniform
+from maillard.policies.numerics.score_distributions import BETA, GAUSSIAN
 from maillard.problems import ContextualProblem
 from maillard.simulation import compiling
 from maillard.simulation import policy_formulas as formulas
@@ -24,6 +27,7 @@ from maillard.simulation.engines import (
     lazy_indexed,
     lazy_perturbed,
     lazy_sampled,
+    leveled_perturbed,
     shortlist,
     trial_loop,
 )
@@ -34,12 +38,15 @@ if TYPE_CHECKING:
     from maillard.policies import Policy
     from maillard.simulation.plans import Plan
 
-SHORTLIST, DENSE, LAZY, DIRECT, PLAIN = "shortlist", "dense", "lazy", "direct", "plain"
-DENSE_ARMS = 256  # with more, the dense engine is hardly faster than the lazy one
+SHORTLIST, DENSE, LEVELED = "shortlist", "dense", "leveled"
+LAZY, DIRECT, PLAIN = "lazy", "direct", "plain"
+# With more arms, these engines are hardly faster than the lazy one.
+MOST_ARMS = {DENSE: 256, LEVELED: 128}
 # The functions `begin`, `choose` and `update` of each engine, by shape.
 _ENGINES: dict[str, dict[str, tuple[Any, Any, Any]]] = {
     SHORTLIST: {"indexed": shortlist.ENGINE},
     DENSE: {"perturbed": dense_perturbed.ENGINE},
+    LEVELED: {"perturbed": leveled_perturbed.ENGINE},
     LAZY: {
         "sampled": lazy_sampled.ENGINE,
         "indexed": lazy_indexed.ENGINE,
@@ -74,8 +81,10 @@ def engines_for(plan: Plan) -> list[str]:
     stationary = not problem.is_delayed and not problem.churn
     has_bounds = shape == "perturbed" or (shape in _ENGINES[LAZY] and policy.monotone)
     has_form = formulas.index_form(policy) is not None
-    is_dense = shape == "perturbed" and formulas.has_gaussian_scores(policy) and problem.arms <= DENSE_ARMS
-    engines = [SHORTLIST] * (stationary and has_form) + [DENSE] * (stationary and is_dense)
+    engines = [SHORTLIST] * (stationary and has_form)
+    for engine, code in ((DENSE, GAUSSIAN.code), (LEVELED, BETA.code)):
+        fits = formulas.score_code(policy) == code and problem.arms <= MOST_ARMS[engine]
+        engines += [engine] * (stationary and fits)
     return engines + [LAZY] * (stationary and has_bounds) + [DIRECT, PLAIN]
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from maillard.policies import Indexed, Perturbed, Policy, Sampled, WithFloor
-from maillard.policies.numerics.score_distributions import GAUSSIAN
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -60,9 +59,9 @@ def engine_shape(policy: Policy) -> str | None:
     return policy.engine_shape
 
 
-def has_gaussian_scores(policy: Policy) -> bool:
-    """Return whether a policy chooses the largest of Gaussian scores."""
-    return isinstance(policy, Perturbed) and policy.noise.code == GAUSSIAN.code
+def score_code(policy: Policy) -> int | None:
+    """Return the code of a policy's score distribution, if compiled code knows it."""
+    return policy.noise.code if isinstance(policy, Perturbed) and policy.engine_shape == "perturbed" else None
 
 
 def engine_flags(policy: Policy) -> list[int]:

@@ -4,9 +4,9 @@ The normal numbers come in blocks (see `normal_blocks`), in single precision, an
 the two largest scores. If the difference exceeds a bound on their errors, the first one wins. Otherwise, the
 scores near the largest one are computed again in double precision, from the exact normal numbers.
 
-This costs the same whether or not an arm is likely to win. If the same arm wins nearly always, the lazy engine
-(`lazy_perturbed`) is faster and takes over, until many arms compete again. Both engines sample from the same
-distribution, so the engine affects the cost of a round, never the choice.
+A round costs the same whether or not an arm is likely to win. If the same arm wins nearly always, the lazy
+engine (`lazy_perturbed`) is faster and takes over, until many arms compete again. Both engines sample from
+the same distribution, so the engine affects the cost of a round, never the choice.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from maillard.simulation.compiling import call, rare
+from maillard.simulation.engines.largest_scores import LOWEST, MOST_ARMS, WIDTH, two_largest_scores
 from maillard.simulation.engines.lazy_perturbed import (
     INVALID,
     ROUND,
@@ -43,16 +44,15 @@ from maillard.simulation.engines.normal_blocks import (
 )
 from maillard.simulation.engines.random_words import seed_generators
 from maillard.simulation.engines.score_sampling import GAUSSIAN, are_valid_parameters
-from maillard.simulation.vector_scan import LOWEST, MOST_ARMS, WIDTH, two_largest_scores
 
 # Rows after those of the lazy engine: single numbers at the following positions, and from BLOCK on the block.
 DENSE = ROWS
 BLOCK = DENSE + 1
-# STARTED: 1 after the first choice. IS_LAZY: 1 while the lazy engine runs. NEXT: the next number of the block.
-# CLOSE: scores that differ by more are in the right order. APART, LOCATION, SPREAD: the arm whose parameters
-# changed last; those in the table are older. LARGEST: at least every spread. SINCE, SWITCHES: the round in which
-# the engine began to count, and how often another arm than the last one was pulled since; PATIENCE: for how many
-# rounds. SAMPLED: the round counter of the lazy engine at that time.
+# STARTED: 1 after the first choice. IS_LAZY: 1 while the lazy engine runs. NEXT: the next number of the
+# block. CLOSE: scores that differ by more are in the right order. APART, LOCATION, SPREAD: the arm whose
+# parameters changed last; those in the table are older. LARGEST: at least every spread. SINCE, SWITCHES:
+# the round in which the engine began to count, and how often another arm than the last one was pulled
+# since; PATIENCE: for how many rounds. SAMPLED: the round counter of the lazy engine at that time.
 STARTED, IS_LAZY, NEXT, CLOSE, APART, LOCATION, SPREAD, LARGEST = range(8)
 SINCE, SWITCHES, PATIENCE, SAMPLED = range(8, 12)
 ROUNDING = 2.0**-40  # of a score, by the arm in its last bits
@@ -89,7 +89,7 @@ def choose(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
         w[DENSE, SPREAD],
     )
     if best - second > w[DENSE, CLOSE] + ROUNDING * abs(best):
-        return np.float64(best).view(np.int64) & (MOST_ARMS - 1)
+        return int(np.float64(best).view(np.int64)) & (MOST_ARMS - 1)
     return choose_close(w, arms, place)
 
 
@@ -158,7 +158,7 @@ def few_switches(arms: int) -> float:
 
 @rare
 def many_compete(w: Any, arms: int, t: int) -> bool:
-    """Return whether so many arms compete that the dense engine is faster; called when the lazy one resets."""
+    """Return whether so many arms compete that the dense engine is faster; the lazy one is about to reset."""
     work, rounds = w[STATE, WORK], t - w[DENSE, SINCE]
     sampled = w[STATE, ROUND] - w[DENSE, SAMPLED]
     w[DENSE, SINCE], w[DENSE, SAMPLED] = t, w[STATE, ROUND]

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from maillard.simulation.compiling import call, rare
+from maillard.simulation.engines.aligned_tables import aligned_table
 from maillard.simulation.engines.hazard_buckets import (
     BUCKETS,
     CLASSES,
@@ -95,10 +96,7 @@ def table_width(arms: int) -> int:
 
 def make_table(arms: int, rows: int) -> Any:
     """Return a table with the state before the first reward, and more rows after it."""
-    width = table_width(arms)
-    memory = np.empty(rows * width + 8)
-    skipped = -(memory.ctypes.data // 8) % 8  # vectors that cross cache lines are slow
-    w = memory[skipped : skipped + rows * width].reshape((rows, width))
+    w = aligned_table(rows, table_width(arms))
     for row in range(FIRST):
         for arm in range(w.shape[1]):
             w[row, arm] = 0.0

@@ -1,8 +1,9 @@
 """Normal random numbers in blocks, in single precision: a quarter of the cost of one at a time.
 
-A block consists of pairs of numbers by Box and Muller's transform of one random word each (see `random_words`). Numbers in single precision are within `ERROR` of the
-exact ones, unless the first half of the word is below `CAREFUL`. The exact number is a function of the word:
-its two halves are continued by the bits of a hash of the word.
+A block consists of pairs of numbers by Box and Muller's transform of one random word each (see
+`random_words`). Numbers in single precision are within `ERROR` of the exact ones, unless the first half of
+the word is below `CAREFUL`. The exact number is a function of the word: its two halves are continued by the
+bits of a hash of the word.
 
 A block lies in a table of doubles, in one piece that may span several rows.
 """
@@ -41,8 +42,8 @@ def fill_block(block: Any) -> float:
 def transform(halves: Any, numbers: Any) -> Any:
     """Compute the numbers of all words, without branches or calls, so that the loop vectorizes.
 
-    The first half of a word is the radius, the second the angle: bits 0 to 29 are an angle within an eighth of
-    a turn of an axis, bit 30 negates both numbers, and bit 31 swaps them.
+    The first half of a word is the radius, the second the angle: bits 0 to 29 are an angle within an eighth
+    of a turn of an axis, bit 30 negates both numbers, and bit 31 swaps them.
     """
     one, lowest = np.float32(1.0), np.uint32(0xFFFFFFFF)
     for place in range(PAIRS):
@@ -82,7 +83,7 @@ transform.fastmath = {"contract", "nsz"}  # type: ignore[attr-defined]
 
 @rare
 def exact_number(block: Any, place: int) -> tuple[float, bool]:
-    """Return a number of a block in double precision, and whether that in single precision is within ERROR."""
+    """Return a number in double precision, and whether that in single precision is within ERROR."""
     halves = block[WORDS:GENERATORS].view(np.uint32)
     radius, angle = halves[place % PAIRS], halves[PAIRS + place % PAIRS]
     mixed = (np.uint64(radius) << np.uint64(32)) | np.uint64(angle)

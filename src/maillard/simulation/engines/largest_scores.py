@@ -1,4 +1,4 @@
-"""A loop over all arms as vector instructions, which numba's own vectorizer does not find."""
+"""The two largest Gaussian scores, by vector instructions that numba's own vectorizer does not find."""
 
 from __future__ import annotations
 
@@ -51,21 +51,19 @@ def two_largest_scores(
             above = builder.fcmp_ordered(">", one, other, flags=("nnan",))
             return builder.select(above, one, other), builder.select(above, other, one)
 
-        def score(
-            location: Any, spread: Any, number: Any, kind: Any, integers: Any, arm: Any, keep: Any
-        ) -> Any:
-            product = builder.fmul(spread, builder.fpext(number, kind), flags=fast)
-            bits = builder.bitcast(builder.fadd(location, product, flags=fast), integers)
-            return builder.bitcast(builder.or_(builder.and_(bits, keep), arm), kind)
+        def score(mean: Any, deviation: Any, number: Any, arm: Any, keep: Any) -> Any:
+            product = builder.fmul(deviation, builder.fpext(number, mean.type), flags=fast)
+            bits = builder.bitcast(builder.fadd(mean, product, flags=fast), arm.type)
+            return builder.bitcast(builder.or_(builder.and_(bits, keep), arm), mean.type)
 
         lowest = vector(doubles, [LOWEST] * WIDTH)
         top, second = (cgutils.alloca_once_value(builder, lowest) for _ in range(2))
         names = cgutils.alloca_once_value(builder, vector(wholes, list(range(WIDTH))))
         step = ir.Constant(whole, WIDTH)
         with cgutils.for_range_slice(builder, ir.Constant(whole, 0), count, step, inc=True) as (arm, _):
-            tables = [load(address, doubles, 8, arm) for address in addresses[:2]]
+            mean, deviation = (load(address, doubles, 8, arm) for address in addresses[:2])
             number, each = load(addresses[2], singles, 4, arm), builder.load(names)
-            found = score(*tables, number, doubles, wholes, each, vector(wholes, [mask] * WIDTH))
+            found = score(mean, deviation, number, each, vector(wholes, [mask] * WIDTH))
             builder.store(builder.add(each, vector(wholes, [WIDTH] * WIDTH)), names)
             most, rest = larger(found, builder.load(top))
             builder.store(most, top)
@@ -84,7 +82,7 @@ def two_largest_scores(
         others = builder.select(builder.fcmp_ordered("==", tops, everywhere), seconds, tops)
         next_one = builder.call(reduce, [others], fastmath=fast[:2])
         number = load(addresses[2], ir.FloatType(), 4, kept)
-        last = score(kept_location, kept_spread, number, double, whole, kept, ir.Constant(whole, mask))
+        last = score(kept_location, kept_spread, number, kept, ir.Constant(whole, mask))
         first, smaller = larger(last, first)
         next_one, _ = larger(smaller, next_one)
         return context.make_tuple(builder, signature.return_type, [first, next_one])
