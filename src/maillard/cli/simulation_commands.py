@@ -37,9 +37,10 @@ from maillard.errors import InvalidValue, MaillardError
 @option("--scheduler", "Run on the Dask cluster with this scheduler.", metavar="tcp://...")
 @option(
     "--engine",
-    "shortlist, lazy: evaluate few arms. direct: evaluates all arms each round. plain: calls the policy in "
-    "Python. All are exact; the default is the fastest.",
-    type=click.Choice(["shortlist", "lazy", "direct", "plain"]),
+    "shortlist, lazy: evaluate few arms. dense, leveled: compare all scores of Thompson sampling in vectors. "
+    "direct: evaluates all arms each round. plain: calls the policy in Python. All are exact; the default is "
+    "the fastest.",
+    type=click.Choice(["shortlist", "dense", "leveled", "lazy", "direct", "plain"]),
 )
 @option(
     "--device", "cuda: an NVIDIA GPU. auto: a GPU if there is one, otherwise the CPU.",
