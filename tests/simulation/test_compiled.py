@@ -60,7 +60,7 @@ def test_formulas_compile_to_the_same_numbers(spec) -> None:
 
 @pytest.mark.parametrize("spec", [spec for spec in [*NAMES, *VARIANTS] if make(spec).monotone])
 def test_declarations_about_formulas_are_true(spec) -> None:
-    """`monotone`, `uses_best` and `uses_round`, which the lazy engine needs to be exact."""
+    """`monotone`, `concentrates`, `uses_best` and `uses_round`, which the lazy engines need to be exact."""
     policy = make(spec)
     rng = np.random.default_rng(7)
     count = 4000
@@ -79,6 +79,10 @@ def test_declarations_about_formulas_are_true(spec) -> None:
             assert (rival <= leader + slack).all()
             assert (policy.leader(n, later) >= leader - slack).all()
             assert (policy.leader(n + 1, t + 1) <= policy.leader(n, t + 1) + slack).all()
+            assert policy.concentrates
+            more, lower = n + np.floor(np.exp(rng.uniform(0, 5, count))), mean * rng.random(count)
+            assert (policy.rival(more, mean, best, t) <= rival + tolerance).all()
+            assert (policy.rival(n, lower, best, t) <= rival + tolerance).all()
         else:
             assert isinstance(policy, maillard.Indexed)
             index = policy.index(n, mean, best, t, 5) + 0.0 * n
@@ -107,6 +111,9 @@ def test_overriding_a_formula_removes_its_declaration() -> None:
     assert maillard.MaillardSampling.monotone
     assert Same.monotone
     assert not Changed.monotone
+    assert maillard.MaillardSampling.concentrates
+    assert Same.concentrates
+    assert not Changed.concentrates
 
 
 def test_a_formula_that_numba_cannot_compile_runs_as_python() -> None:

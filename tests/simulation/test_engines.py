@@ -347,10 +347,20 @@ class Wild(maillard.Sampled):
         return np.minimum(0.0, -1.0 + 0.01 * t)
 
 
-def test_a_false_declaration_is_detected() -> None:
+class Rising(maillard.Sampled):
+    """Makes a false declaration: the weight of a rival rises with its pulls."""
+
+    monotone = concentrates = True
+
+    def rival(self, n, mean, best, t):
+        return -50.0 * (best - mean) / n
+
+
+@pytest.mark.parametrize("policy", [Wild(), Rising()])
+def test_a_false_declaration_is_detected(policy) -> None:
     problem = problems.problem("bernoulli:0.5,0.5,0.5")
-    with pytest.raises(maillard.InvalidValue, match="monotone"):
-        run_trials(Plan(Wild(), problem, (2000,), 0), 0, 20)
+    with pytest.raises(maillard.InvalidValue, match="monotone or concentrates"):
+        run_trials(Plan(policy, problem, (2000,), 0), 0, 20)
 
 
 def test_the_policies_that_run_lazily() -> None:

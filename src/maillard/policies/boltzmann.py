@@ -22,6 +22,7 @@ class Boltzmann(Sampled):
 
     name: ClassVar[str] = "boltzmann"
     monotone: ClassVar[bool] = True
+    concentrates: ClassVar[bool] = True
     formula: ClassVar[str] = "p ∝ exp(η_t mean), η_t = η or η ln t"
     latex: ClassVar[str] = (
         r"p_a \propto \, \exp(\eta_t \hat\mu_a), \quad "

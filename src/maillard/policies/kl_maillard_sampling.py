@@ -24,6 +24,7 @@ class KLMaillardSampling(Sampled):
 
     name: ClassVar[str] = "kl-ms"
     monotone: ClassVar[bool] = True
+    concentrates: ClassVar[bool] = True
     formula: ClassVar[str] = "p ∝ exp(-N kl(mean, best mean)), kl between Bernoulli distributions"
     latex: ClassVar[str] = r"p_a \propto \, \exp\left(-N_a \, \mathrm{kl}(\hat\mu_a, \hat\mu_{\max})\right)"
     reference: ClassVar[str] = "Qin, Jun and Zhang 2023, Algorithm 1"

@@ -22,6 +22,7 @@ class KLMaillardSamplingPlus(BoostedLeaders, KLMaillardSampling):
 
     name: ClassVar[str] = "kl-ms+"
     monotone: ClassVar[bool] = True
+    concentrates: ClassVar[bool] = True
     formula: ClassVar[str] = (
         "leaders: p ∝ B (1 + C ln(1 + ln(t/N))); others: p ∝ exp(-x) (1 + D x), x = N kl(mean, best mean)"
     )

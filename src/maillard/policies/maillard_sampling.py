@@ -18,6 +18,7 @@ class MaillardSampling(SubGaussianRewards, Sampled):
 
     name: ClassVar[str] = "ms"
     monotone: ClassVar[bool] = True
+    concentrates: ClassVar[bool] = True
     formula: ClassVar[str] = "p ∝ exp(-N d² / (2 σ²))"
     latex: ClassVar[str] = r"p_a \propto \, \exp\left(-\frac{N_a d_a^2}{2 \sigma^2}\right)"
     reference: ClassVar[str] = "Bian and Jun 2022, Algorithm 1; Maillard 2013, Figure 1.8"

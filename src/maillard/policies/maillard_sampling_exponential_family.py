@@ -17,6 +17,7 @@ class ExponentialFamilyMaillardSampling(FamilyRewards, Sampled):
 
     name: ClassVar[str] = "ms-exponential-family"
     monotone: ClassVar[bool] = True
+    concentrates: ClassVar[bool] = True
     formula: ClassVar[str] = "p ∝ exp(-N KL(mean, best mean)), KL of the family"
     latex: ClassVar[str] = r"p_a \propto \, \exp\left(-N_a \, \mathrm{KL}(\hat\mu_a, \hat\mu_{\max})\right)"
     reference: ClassVar[str] = "Baudry, Suzuki and Honda 2023"

@@ -18,6 +18,7 @@ class MaillardSamplingPlus(BoostedLeaders, SubGaussianRewards, Sampled):
 
     name: ClassVar[str] = "ms+"
     monotone: ClassVar[bool] = True
+    concentrates: ClassVar[bool] = True
     formula: ClassVar[str] = (
         "leaders: p ∝ B (1 + C ln(1 + ln(t/N))); others: p ∝ exp(-x) (1 + D x), x = N d² / (2 σ²)"
     )

@@ -22,6 +22,7 @@ class PracticalMaillardSampling(SubGaussianRewards, Sampled):
 
     name: ClassVar[str] = "ms-practical"
     monotone: ClassVar[bool] = True
+    concentrates: ClassVar[bool] = True
     formula: ClassVar[str] = "p ∝ B^[leader] exp(-N d² / (2 σ²))"
     latex: ClassVar[str] = (
         r"p_a \propto B^{[a \text{ leads}]} \, \exp\left(-\frac{N_a d_a^2}{2 \sigma^2}\right)"

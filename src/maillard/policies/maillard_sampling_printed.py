@@ -21,6 +21,7 @@ class PrintedMaillardSampling(PracticalMaillardSampling):
 
     name: ClassVar[str] = "ms-printed"
     monotone: ClassVar[bool] = True
+    concentrates: ClassVar[bool] = True
     formula: ClassVar[str] = "p ∝ B^[leader] exp(-d² / (2 σ²))"
     latex: ClassVar[str] = r"p_a \propto B^{[a \text{ leads}]} \, \exp\left(-\frac{d_a^2}{2 \sigma^2}\right)"
     reference: ClassVar[str] = "Bian and Jun 2022, Eq. (4), as printed"

@@ -17,6 +17,7 @@ class Uniform(Sampled):
 
     name: ClassVar[str] = "uniform"
     monotone: ClassVar[bool] = True
+    concentrates: ClassVar[bool] = True
     formula: ClassVar[str] = "p = 1 / K"
     latex: ClassVar[str] = r"p_a = \frac{1}{K}"
     reference: ClassVar[str] = "a randomised experiment"

@@ -143,6 +143,8 @@ def formula_plan(plan: Plan, run: Any, mixed: formulas.MixedIn) -> CompiledPlan:
         addresses.append(0)
     more = [compiling.address_of(policy, *formula) for formula in formulas.potential_formulas(policy)]
     flags = [*formulas.engine_flags(policy), *formulas.form_codes(policy)]
+    if formulas.engine_shape(policy) == "sampled":
+        flags += [int(formulas.concentrates(policy))]
     values = [parameters.ctypes.data, *addresses, *flags, *[address for address, _ in more], 0]
     table, pairs = np.array(values, np.int64), pairs + more
     return CompiledPlan(run, (table, *mixed, forced), (parameters, *(each for _, each in pairs)))
@@ -166,7 +168,10 @@ def raise_failure(plan: Plan, compiled: CompiledPlan, t: int, arm: int, n: Any, 
             f"{where}: form of the index", form, "another: the formula does not have this form"
         )
     if engine == LAZY:
-        raise InvalidValue(f"{where}: monotone", True, "False: the formula violates what monotone declares")
+        declared = "monotone or concentrates"
+        raise InvalidValue(
+            f"{where}: {declared}", True, f"False: the formula violates what {declared} declares"
+        )
     raise InvalidValue(where, math.nan, "a formula that returns a number")
 
 

@@ -100,6 +100,11 @@ def uses_empirical_mean(policy: Policy) -> bool:
     return isinstance(policy, Sampled) and policy.compares_means
 
 
+def concentrates(policy: Policy) -> bool:
+    """Return whether the weights of rivals depend on pulls and mean as `Sampled.concentrates` says."""
+    return isinstance(policy, Sampled) and policy.concentrates
+
+
 def potential_formulas(policy: Policy) -> list[tuple[str, int, int]]:
     """Return the formulas of the policy's potential, or none."""
     return POTENTIAL if isinstance(policy, Sampled) and policy.has_potential else []

@@ -93,12 +93,16 @@ class Policy(VersionedFormula, PolicyDisplay):
     engine_shape: ClassVar[str | None] = None  # the simulation engine for the formulas; None: use `choose`
     derived: ClassVar[tuple[str, ...]] = ()  # properties that formulas use in addition to the parameters
     monotone: ClassVar[bool] = False  # see the base classes: simulation may use bounds instead of formulas
+    concentrates: ClassVar[bool] = False  # see `Sampled`: a bound on a weight may hold for several pulls
     registry: ClassVar[dict[str, type[Policy]]] = {}
 
     def __init_subclass__(cls, *, kw_only: bool = True, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
-        if "monotone" not in cls.__dict__ and not _FORMULAS.isdisjoint(cls.__dict__):
-            cls.monotone = False  # a declaration about inherited formulas does not cover new ones
+        if not _FORMULAS.isdisjoint(
+            cls.__dict__
+        ):  # declarations about inherited formulas do not cover new ones
+            cls.monotone = cls.__dict__.get("monotone", False)
+            cls.concentrates = cls.__dict__.get("concentrates", False)
         declared = next(i for i, base in enumerate(cls.__mro__) if "engine_shape" in base.__dict__)
         if any(not _DISTRIBUTION_METHODS.isdisjoint(base.__dict__) for base in cls.__mro__[:declared]):
             cls.engine_shape = None  # the distribution is no longer that of the formulas

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 _PULLS, _POINTS = (16, 64, 256), 16  # pulls of either arm, and intervals between the means, of a curve
 # What only the authors of policies need. Tab completion leaves it out.
 _DECLARATIONS = {
-    "compares_means", "derived", "engine_shape", "has_memory", "has_potential", "index_form", "latex",
-    "monotone", "potential", "registry", "slope", "solves_many", "uses_best", "uses_leaders", "uses_round",
-    "uses_uncertainty",
+    "compares_means", "concentrates", "derived", "engine_shape", "has_memory", "has_potential",
+    "index_form", "latex", "monotone", "potential", "registry", "slope", "solves_many", "uses_best",
+    "uses_leaders", "uses_round", "uses_uncertainty",
 }  # fmt: skip
 _SYMBOLS = (
     "Of arm a: N pulls, S sum of rewards, μ̂ = S / N, d its gap to the best mean. t: the round, K: the "

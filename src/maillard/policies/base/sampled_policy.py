@@ -27,6 +27,9 @@ class Sampled(Policy):
     weight of a leader does not fall as t grows and does not rise with its pulls. Simulation then need not
     evaluate every arm.
 
+    Declare `concentrates = True`, too, if the weight of a rival does not rise with its pulls at the same
+    mean, and does not fall as its mean rises. The bounds on its weight then hold for several pulls.
+
     >>> from maillard import Tally
     >>> class Simple(Sampled):
     ...     def leader(self, n, t): return 1.0

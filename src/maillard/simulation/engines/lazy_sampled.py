@@ -6,21 +6,24 @@ monotone policy's weights do not rise with the best mean or with t, the bound st
 is above the floor. An arm whose mean is above its floor may become the leader, so its bound is a leader's
 weight.
 
-To choose an arm, sample one in proportion to the bounds, evaluate its weight, accept it with probability
-weight / bound, and otherwise sample again. The choice then has exactly the policy's distribution. Few arms
-are found by walking along the line of bounds. Many are in buckets by the binary exponent of their bounds (see
-`arm_buckets`): there, an arm is first accepted with probability bound / power of two, which needs no
-evaluation. So sampling an arm and changing a bound take O(1). The leader is accepted without an evaluation up
-to a lower bound of its weight.
+To choose an arm, sample one in proportion to the bounds (see `bound_sums`), evaluate its weight, accept it
+with probability weight / bound, and otherwise sample again. The choice then has exactly the policy's
+distribution. The leader is accepted without an evaluation up to a lower bound of its weight.
+
+If the policy declares `concentrates`, an upper bound also stays valid while the arm's mean is not above that
+for which it was computed. And the other arms have lower bounds, too, up to which they are accepted without an
+evaluation. These are computed for a best mean that is `WIDTH` higher, and for the pulls and the mean that the
+arm has after `BAND` low rewards. So most rounds neither evaluate a formula nor change a bound.
 
 `certain_rounds` says how likely a round is in which the leader is accepted without an evaluation, and for how
 long that is so. The loop simulates such rounds many at once (see `leader_runs`), and asks
 `choose_uncertain` for the arm of the first other one.
 
-An arm gets a new bound when it is pulled, when the best mean falls below its floor, and when it is rejected
-because its bound is much too high. A wide band needs fewer new bounds but rejects more samples; the engine
-adapts `WIDTH` to balance the two. All arms get new bounds only if the scale of the weights changes. The width
-affects the cost of a round, never the choice. Weights are relative to a scale, the largest of them at first.
+An arm gets new bounds when its mean or pulls leave their range (without `concentrates`: when it is pulled),
+when the best mean falls below its floor, and when it is rejected because its bound is much too high. A wide
+band needs fewer new bounds but rejects more samples; the engine adapts `WIDTH` to balance the two. All arms
+get new bounds only if the scale of the weights changes. The widths affect the cost of a round, never the
+choice. Weights are relative to a scale, the largest of them at first.
 """
 
 from __future__ import annotations
@@ -30,24 +33,19 @@ from typing import Any
 import numpy as np
 
 from maillard.simulation.compiling import borrowed, rare
-from maillard.simulation.engines.arm_buckets import (
-    BUCKET,
-    BUCKETS,
-    LENGTH,
-    MASS,
-    SIZE_PER_MASS,
-    TOTAL,
-    find_arm,
-    make_table,
-    remove_arm,
-)
+from maillard.simulation.engines.bound_sums import BOUND, add_up, change_bound, find_arm, make_table
 from maillard.simulation.engines.direct_engines import compared_mean, log_weight
 from maillard.simulation.engines.weight_bounds import (
     AT_BEST,
+    AT_CEILING,
     AT_FLOOR,
-    BOUND,
+    BAND,
+    CEILING,
     COUNTED_FROM,
+    DROP,
+    EXPONENTS,
     FLOOR,
+    HIGHEST,
     INVALID,
     LAST_PULLS,
     LAST_ROUND,
@@ -57,8 +55,14 @@ from maillard.simulation.engines.weight_bounds import (
     LIMIT,
     LOG_2,
     LOG_BOUND,
+    LOW,
+    LOW_ROUND,
+    LOWEST,
     MEAN,
+    MOST_PULLS,
     OVERFLOW,
+    POTENTIAL_AT,
+    POWERS,
     REJECTIONS,
     RIVALS,
     ROUND_SPAN,
@@ -74,14 +78,17 @@ from maillard.simulation.engines.weight_bounds import (
     estimate,
     exact_log_weight,
     leader_weight,
-    renew_bound,
+    new_bound,
+    renew_bounds,
     set_bound,
     set_invalid,
-    set_potential,
+    set_low,
 )
+from maillard.simulation.vector_operations import LENGTH, largest
 
-FEW_ARMS = 16  # at most so many arms are found one by one on the line of their bounds
+FIRST_BAND = 8.0  # pulls for which lower bounds hold at first
 MIN_CERTAIN = 0.8  # with a lower probability of certain rounds, runs do not pay
+SMALL_BOUND = 2.0**-16  # smaller bounds may be much above the exponential
 LEAST_WEIGHT = 1.0 / 16.0  # with less in all, the weights get a new scale
 
 
@@ -90,7 +97,15 @@ def begin(arms: int) -> Any:
     w = make_table(arms, ROWS)
     w[STATE, INVALID] = w[STATE, LEADER] = w[STATE, LAST_ROUND] = -1.0
     w[STATE, ROUND_SPAN] = 1.0
-    w[STATE, AT_BEST] = w[STATE, AT_FLOOR] = np.nan
+    for arm in range(arms, LENGTH * ((arms + LENGTH - 1) // LENGTH)):  # these are never the largest
+        w[MEAN, arm] = w[FLOOR, arm] = -np.inf
+    w[STATE, AT_BEST] = w[STATE, AT_FLOOR] = w[STATE, AT_CEILING] = w[STATE, LOW_ROUND] = np.nan
+    for arm in range(arms):
+        w[BAND, arm], w[POTENTIAL_AT, arm] = FIRST_BAND, np.nan
+    power = 1.0
+    for exponent in range(EXPONENTS):
+        w[POWERS, exponent] = power
+        power *= 0.5
     return w
 
 
@@ -98,15 +113,8 @@ def choose(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
     """Choose an arm with exactly the policy's probability."""
     if t > w[STATE, LAST_ROUND]:
         start_window(f, w, arms, t)
-    u = rng.random() * (w[STATE, LEADER_HIGH] + line_length(w, arms))
-    if u < w[STATE, LEADER_LOW]:
-        return int(w[STATE, LEADER])
-    return choose_at(f, w, arms, t, u, False, rng)
-
-
-def line_length(w: Any, arms: int) -> float:
-    """Return the length of the line of rivals: the sum of their bounds, or of the lengths in buckets."""
-    return w[STATE, RIVALS] if arms <= FEW_ARMS else w[MASS, TOTAL]
+    u = rng.random() * (w[STATE, LEADER_HIGH] + w[STATE, RIVALS])
+    return choose_at(f, w, arms, t, u, rng)
 
 
 def certain_rounds(f: Any, w: Any, arms: int, t: int) -> tuple[int, float, float, float]:
@@ -126,87 +134,78 @@ def certain_rounds(f: Any, w: Any, arms: int, t: int) -> tuple[int, float, float
     return lead, (total - low) / total, rounds, w[STATE, LIMIT]
 
 
+@rare
 def choose_uncertain(f: Any, w: Any, arms: int, t: int, rng: Any) -> int:
     """Choose an arm in an uncertain round, in the state that `certain_rounds` described."""
+    f, w, rng = borrowed(f), borrowed(w), borrowed(rng)
     low, high = w[STATE, LEADER_LOW], w[STATE, LEADER_HIGH]
     u = low + rng.random() * (high + w[STATE, RIVALS] - low)
-    if u < high or arms <= FEW_ARMS:
-        return choose_at(f, w, arms, t, u, False, rng)
-    return choose_at(f, w, arms, t, high + rng.random() * w[MASS, TOTAL], True, rng)
+    return choose_at(f, w, arms, t, u, rng)
 
 
-@rare
-def choose_at(f: Any, w: Any, arms: int, t: int, u: float, within: bool, rng: Any) -> int:
-    """Choose an arm, from a first position on the line, or if `within` from the first in a bound."""
-    f, w, rng = borrowed(f), borrowed(w), borrowed(rng)
-    while w[STATE, LEADER_LOW] >= 0.0:
-        lead = int(w[STATE, LEADER])
+def choose_at(f: Any, w: Any, arms: int, t: int, u: float, rng: Any) -> int:
+    """Choose an arm, from a first position on the line of the leader's and the rivals' bounds."""
+    while True:
         if u < w[STATE, LEADER_LOW]:
-            return lead
-        if u < w[STATE, LEADER_HIGH]:
-            if u < leader_weight(f, w, w[N, lead], t):
-                return lead
-            count_rejection(f, w, arms, t)
-        else:
-            if arms <= FEW_ARMS:
-                arm, bucket, into = walk_to_arm(w, arms, u - w[STATE, LEADER_HIGH])
-            else:
-                arm, bucket, into = find_arm(w, u - w[STATE, LEADER_HIGH])
-            if bucket < BUCKETS and into * w[LENGTH, bucket] < w[BOUND, arm]:
-                within = False
-                log, error = estimate(f, w, arm, w[MEAN, lead], t, t, AT_BEST)
-                excess = log - w[LOG_BOUND, arm]
-                if not excess <= ROUNDING_SLACK * (1.0 + abs(w[STATE, SCALE])):
-                    set_invalid(w, arm)
-                log += bucket * LOG_2  # relative to the arm's length
-                if is_below_exp(into, log - error):
-                    return arm
-                if error > 0.0 and into < np.exp(log + error) and is_below_exact(f, w, arm, bucket, into, t):
-                    return arm
-                improve_bound(f, w, arms, arm, excess, t)
-        if within:
-            u = w[STATE, LEADER_HIGH] + rng.random() * w[MASS, TOTAL]
-        else:
-            u = rng.random() * (w[STATE, LEADER_HIGH] + line_length(w, arms))
-    return -1 - int(w[STATE, INVALID])
-
-
-def walk_to_arm(w: Any, arms: int, position: float) -> tuple[int, int, float]:
-    """Return the arm at a position on the line of bounds, its bucket, and the position per its length.
-
-    Rounding may lead past the last arm; then the bucket is BUCKETS.
-    """
-    arm = 0
-    while arm < arms and position >= w[BOUND, arm]:
-        position -= w[BOUND, arm]
-        arm += 1
-    if arm == arms:
-        return 0, BUCKETS, 0.0
-    bucket = int(w[BUCKET, arm])
-    return arm, bucket, position * w[SIZE_PER_MASS, bucket]
-
-
-def is_below_exp(x: float, y: float) -> bool:
-    """Return whether x < exp(y); for y <= 0, two terms of the Taylor series mostly decide that."""
-    low = 1.0 + y * (1.0 + y * (0.5 + y * (1.0 / 6.0)))
-    if x < low:
-        return True
-    return x < low + y * y * y * y * (1.0 / 24.0) and x < np.exp(y)
+            return int(w[STATE, LEADER])
+        position = u - w[STATE, LEADER_HIGH]
+        if position < 0.0:
+            if is_leader_accepted(f, w, arms, u, t):
+                return int(w[STATE, LEADER])
+        elif position < w[STATE, RIVALS]:  # rounding may lead past the last arm
+            arm, within = find_arm(w, arms, position)
+            if within < w[LOW, arm] and w[MEAN, int(w[STATE, LEADER])] <= w[CEILING, arm]:
+                return arm
+            if is_accepted(f, w, arms, arm, within, t):
+                return arm
+        if w[STATE, LEADER_LOW] < 0.0:
+            return -1 - int(w[STATE, INVALID])
+        u = rng.random() * (w[STATE, LEADER_HIGH] + w[STATE, RIVALS])
 
 
 @rare
-def is_below_exact(f: Any, w: Any, arm: int, bucket: int, into: float, t: int) -> bool:
-    """Return whether a position per length is below an arm's exact weight."""
+def is_leader_accepted(f: Any, w: Any, arms: int, u: float, t: int) -> bool:
+    """Return whether a number is below the leader's exact weight; count a rejection."""
+    f, w = borrowed(f), borrowed(w)
+    if w[STATE, LEADER_LOW] >= 0.0:
+        if u < leader_weight(f, w, w[N, int(w[STATE, LEADER])], t):
+            return True
+        count_rejection(f, w, arms, t)
+    return False
+
+
+@rare
+def is_accepted(f: Any, w: Any, arms: int, arm: int, position: float, t: int) -> bool:
+    """Return whether a position in an arm's bound is below its exact weight; improve its bounds otherwise."""
+    f, w = borrowed(f), borrowed(w)
+    if w[STATE, LEADER_LOW] < 0.0:
+        return False
     best = w[MEAN, int(w[STATE, LEADER])]
-    return into < np.exp(exact_log_weight(f, w, arm, best, t, t) + bucket * LOG_2)
+    log, error = estimate(f, w, arm, best, t, t, AT_BEST)
+    excess = log - w[LOG_BOUND, arm]
+    if not excess <= ROUNDING_SLACK * (1.0 + abs(w[STATE, SCALE])):
+        set_invalid(w, arm)
+        return False
+    # Three terms of the Taylor series mostly decide. A bound is at most 0.1% above the exponential.
+    y, bound = log - w[LOG_BOUND, arm], w[BOUND, arm]
+    low = bound * (1.0 + y * (1.0 + y * (0.5 + y * (1.0 / 6.0))))
+    if (bound > SMALL_BOUND and position < 0.999 * low - error) or (
+        position < low + bound * (y * y * y * y * (1.0 / 24.0) + 2.0 * error)
+        and position < np.exp(exact_log_weight(f, w, arm, best, t, t))
+    ):
+        if best > w[CEILING, arm]:
+            w[LOWEST, arm] = np.inf  # new bounds after the next reward
+        return True
+    improve_bound(f, w, arms, arm, excess, t)
+    return False
 
 
 @rare
 def improve_bound(f: Any, w: Any, arms: int, arm: int, excess: float, t: int) -> None:
     """Count the rejection of an arm, and compute its bound anew if it is much too high."""
     f, w = borrowed(f), borrowed(w)
-    if excess < -0.1:
-        renew_bound(f, w, arm, t)
+    if excess < -0.25:
+        renew_bounds(f, w, arms, arm, t)
         if w[STATE, OVERFLOW] > 0.0:
             start_window(f, w, arms, t)
     count_rejection(f, w, arms, t)
@@ -239,42 +238,47 @@ def update(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
 
 def add_rewards(f: Any, w: Any, arms: int, arm: int, pulls: float, total: float, t: int) -> None:
     """Apply several rewards of an arm; t is the next round."""
-    w[N, arm] += pulls
-    w[S, arm] += total
-    mean = compared_mean(f, w[N, arm], w[S, arm])
+    n, s = w[N, arm] + pulls, w[S, arm] + total
+    w[N, arm], w[S, arm] = n, s
+    mean = compared_mean(f, n, s)
+    before = w[MEAN, arm]
     w[MEAN, arm] = mean
     if arm == int(w[STATE, LEADER]):
         if mean < w[STATE, LIMIT]:
             lower_limit(f, w, arms, t)
-        elif w[N, arm] > w[STATE, LAST_PULLS]:
+        elif n > w[STATE, LAST_PULLS]:
             bound_leader_weight(f, w, t)
-    elif w[STATE, LEADER] >= 0.0:
-        update_rival(f, w, arm, t)
+    elif w[STATE, LEADER] >= 0.0 and (
+        mean > min(w[HIGHEST, arm], w[STATE, LIMIT]) or mean < w[LOWEST, arm] or n > w[MOST_PULLS, arm]
+    ):
+        update_rival(f, w, arms, arm, before, t)
 
 
 @rare
-def update_rival(f: Any, w: Any, arm: int, t: int) -> None:
-    """Compute the bound of an arm with a new mean, or make it the leader."""
+def update_rival(f: Any, w: Any, arms: int, arm: int, before: float, t: int) -> None:
+    """Compute the bounds of an arm with a new mean, or make it the leader."""
     f, w = borrowed(f), borrowed(w)
-    lead = int(w[STATE, LEADER])
-    set_potential(f, w, arm)
-    if w[MEAN, arm] > w[MEAN, lead]:
-        change_leader(f, w, arm, t)
+    drop = (before - w[MEAN, arm]) * w[N, arm]
+    if w[STATE, DROP] == 0.0:
+        w[STATE, DROP] = max(drop, 0.0)
+    if drop > 0.0:
+        w[STATE, DROP] += 0.1 * (drop - w[STATE, DROP])
+    if w[MEAN, arm] > w[MEAN, int(w[STATE, LEADER])]:
+        change_leader(f, w, arms, arm, t)
     else:
-        set_bound(f, w, arm, t)
+        set_bound(f, w, arms, arm, t)
+        set_low(f, w, arm, t)
 
 
 @rare
-def change_leader(f: Any, w: Any, new: int, t: int) -> None:
+def change_leader(f: Any, w: Any, arms: int, new: int, t: int) -> None:
     """Replace the leader by another arm."""
     f, w = borrowed(f), borrowed(w)
     old = int(w[STATE, LEADER])
-    remove_arm(w, new)
     w[STATE, RIVALS] -= w[BOUND, new]
-    w[BOUND, new] = 0.0
+    change_bound(w, arms, new, 0.0)
     w[STATE, LEADER] = new
-    set_potential(f, w, old)
-    renew_bound(f, w, old, t)
+    renew_bounds(f, w, arms, old, t)
     bound_leader_weight(f, w, t)
 
 
@@ -283,31 +287,34 @@ def lower_limit(f: Any, w: Any, arms: int, t: int) -> None:
     """Find the leader and the limit anew after the leader's mean fell below it."""
     f, w = borrowed(f), borrowed(w)
     lead = int(w[STATE, LEADER])
-    first, top, second, floor, worst = -1, -np.inf, -np.inf, -np.inf, np.inf
-    for arm in range(arms):
-        if arm != lead:
-            mean = w[MEAN, arm]
-            if mean > second:
-                if mean > top:
-                    first, top, second = arm, mean, top
-                else:
-                    second = mean
-            worst = min(worst, mean)
-            floor = max(floor, w[FLOOR, arm])
-    if top > w[MEAN, lead]:
-        change_leader(f, w, first, t)
-        top = max(second, w[MEAN, lead])
-        lead = first
     best = w[MEAN, lead]
+    top = largest_of_others(w, MEAN, arms, lead)
+    if top > best:
+        lead = 0
+        while w[MEAN, lead] != top:
+            lead += 1
+        change_leader(f, w, arms, lead, t)
+        best = top
+        top = largest_of_others(w, MEAN, arms, lead)
+    floor = largest_of_others(w, FLOOR, arms, lead)
     if floor > best:
-        floor = lower_floors(f, w, arms, t, worst)
+        floor = lower_floors(f, w, arms, t)
     w[STATE, LIMIT] = max(top, floor, best - w[STATE, WIDTH])  # the last is the floor of an old leader
     if w[N, lead] > w[STATE, LAST_PULLS]:
         bound_leader_weight(f, w, t)
 
 
+def largest_of_others(w: Any, row: int, arms: int, but: int) -> float:
+    """Return the largest number of a row, leaving out an arm."""
+    own = w[row, but]
+    w[row, but] = -np.inf
+    most = largest(w, row, arms)
+    w[row, but] = own
+    return most
+
+
 @rare
-def lower_floors(f: Any, w: Any, arms: int, t: int, worst: float) -> float:
+def lower_floors(f: Any, w: Any, arms: int, t: int) -> float:
     """Compute new bounds of arms whose floor is above the best mean, or nearly so; return the highest floor.
 
     Widen the band unless that costs too much.
@@ -316,18 +323,19 @@ def lower_floors(f: Any, w: Any, arms: int, t: int, worst: float) -> float:
     lead = int(w[STATE, LEADER])
     best = w[MEAN, lead]
     if w[STATE, WIDTH] == 0.0:
-        w[STATE, WIDTH] = 0.1 * max(best - worst, 0.0)
+        worst = best
+        for arm in range(arms):
+            worst = min(worst, w[MEAN, arm])
+        w[STATE, WIDTH] = 0.1 * (best - worst)
     elif w[STATE, REJECTIONS] < 0.5 * most_rejections(w, arms, t):
         w[STATE, WIDTH] *= 1.5
     w[STATE, REJECTIONS], w[STATE, COUNTED_FROM] = 0.0, t
     highest = best - 0.5 * w[STATE, WIDTH]
-    floor = -np.inf
     for arm in range(arms):
-        if arm != lead:
-            if w[FLOOR, arm] > highest:
-                set_bound(f, w, arm, t)
-            floor = max(floor, w[FLOOR, arm])
-    return floor
+        if arm != lead and w[FLOOR, arm] > highest:
+            w[BOUND, arm] = new_bound(f, w, arm, t)
+    w[STATE, RIVALS] = add_up(w, arms)
+    return largest_of_others(w, FLOOR, arms, lead)
 
 
 @rare
@@ -335,15 +343,16 @@ def start_window(f: Any, w: Any, arms: int, t: int) -> None:
     """Compute the bounds anew that are valid only for a window of rounds, or all after a change of scale."""
     f, w = borrowed(f), borrowed(w)
     lead = int(w[STATE, LEADER])
+    if not t <= w[STATE, LOW_ROUND]:
+        w[STATE, LOW_ROUND] = 2.0 * t
+        for arm in range(arms):
+            w[LOW, arm], w[LOWEST, arm] = 0.0, np.inf  # new bounds after the next reward
     if t > w[STATE, TIED_ROUND]:
         w[STATE, ROUND_SPAN] = min(2.0 * w[STATE, ROUND_SPAN], 1.0)
         w[STATE, TIED_ROUND] = t + np.floor(w[STATE, ROUND_SPAN] * t)
-        total = 0.0  # anew, so that rounding errors do not accumulate
         for arm in range(arms if lead >= 0 else 0):
-            if arm != lead and w[MEAN, arm] >= w[FLOOR, arm]:
-                renew_bound(f, w, arm, t)
-            total += w[BOUND, arm]
-        w[STATE, RIVALS] = total
+            if arm != lead and max(w[MEAN, arm], w[HIGHEST, arm]) >= w[FLOOR, arm]:
+                renew_bounds(f, w, arms, arm, t)
     if lead < 0 or w[STATE, OVERFLOW] > 0.0 or w[STATE, LEADER_HIGH] + w[STATE, RIVALS] < LEAST_WEIGHT:
         set_scale(f, w, arms, t)
     bound_leader_weight(f, w, t)
@@ -366,13 +375,12 @@ def set_scale(f: Any, w: Any, arms: int, t: int) -> None:
     for arm in range(arms):
         log = log_weight(f, w[N, arm], w[MEAN, arm], floor, w[STATE, TIED_ROUND], t)
         scale = max(scale, log)
-        set_potential(f, w, arm)
     # The largest weight is likely to grow again.
     w[STATE, SCALE] = scale + LOG_2 * w[STATE, OVERFLOW]
     w[STATE, OVERFLOW] = 0.0
     for arm in range(arms):
         if arm != lead:
-            renew_bound(f, w, arm, t)
+            renew_bounds(f, w, arms, arm, t)
 
 
 ENGINE = (begin, choose, update)

@@ -14,20 +14,21 @@ from typing import Any
 import numpy as np
 
 from maillard.simulation.compiling import borrowed, call, rare
-from maillard.simulation.engines.arm_buckets import (
-    BUCKET,
-    LAST_BUCKET,
-    LENGTH,
-    NEXT_ROW,
-    move_arm,
-)
+from maillard.simulation.engines.bound_sums import BOUND, NEXT_ROW, UNIT, change_bound, rounded_up
 from maillard.simulation.engines.direct_engines import log_weight
 
 N, S = 0, 1
-# Rows of the table, after those of the buckets: of each arm the mean, its potential, the log bound, the bound
-# (0 for the leader), and the floor; and STATE, single numbers at the following positions.
-MEAN, POTENTIAL, LOG_BOUND, BOUND, FLOOR, STATE = range(NEXT_ROW, NEXT_ROW + 6)
-ROWS = 6
+# Places in `f` after the formulas of weights and means: whether bounds hold for several pulls, and the
+# formulas of the potential and of its slope.
+CONCENTRATES, POTENTIAL_FORMULA, SLOPE_FORMULA = 4, 5, 6
+# Rows of the table, after those of the bounds and their sums (0 for the leader), of each arm: the mean; a
+# potential and the mean that it is for; the log of the upper bound, which holds while the best mean is at
+# least FLOOR and the arm's mean at most HIGHEST; the lower bound, which holds while the best mean is at most
+# CEILING, the arm's mean at least LOWEST, and its pulls at most MOST_PULLS; and BAND, for how many pulls a
+# lower bound is to hold. POWERS has 2^-b for b < EXPONENTS. STATE has single numbers at the positions below.
+MEAN, POTENTIAL, POTENTIAL_AT, LOG_BOUND, FLOOR, HIGHEST = range(NEXT_ROW, NEXT_ROW + 6)
+LOW, CEILING, LOWEST, MOST_PULLS, BAND, POWERS, STATE = range(NEXT_ROW + 6, NEXT_ROW + 13)
+ROWS = 13
 # LEADER_LOW, LEADER_HIGH: bounds on the leader's weight, until LAST_ROUND and LAST_PULLS; LOW is -1 if a
 # weight is invalid. LIMIT: at least every other arm's mean and floor. WIDTH: how far a new floor is below the
 # best mean. SCALE: subtracted from log weights. RIVALS: the sum of the bounds.
@@ -35,40 +36,87 @@ LEADER, LEADER_LOW, LEADER_HIGH, LAST_ROUND, LAST_PULLS, LIMIT, WIDTH, SCALE, RI
 # TIED_ROUND: until when the bounds of arms above their floor are valid. ROUND_SPAN: their window of rounds,
 # per t. INVALID: an arm whose weight is nan, infinite or above its bound, or -1. GROWS: 1 if the leader's
 # weight depends on pulls or t. OVERFLOW: 1 if a bound is larger than the scale. REJECTIONS: of arms, since
-# round COUNTED_FROM.
-TIED_ROUND, ROUND_SPAN, INVALID, GROWS, OVERFLOW, REJECTIONS, COUNTED_FROM = range(9, 16)
+# round COUNTED_FROM. LOW_ROUND: until when the lower bounds are valid. DROP: a typical difference between an
+# arm's mean and a reward below it.
+TIED_ROUND, ROUND_SPAN, INVALID, GROWS, OVERFLOW, REJECTIONS, COUNTED_FROM, LOW_ROUND, DROP = range(9, 18)
 # Places of three numbers: a mean, the slope of the potential there, and its tangent's value at mean 0.
-AT_BEST, AT_FLOOR = 16, 19
+AT_BEST, AT_FLOOR, AT_CEILING = 18, 21, 24
 POTENTIAL_ERROR = 1e-14  # of 1 and the terms of an estimate; their rounding errors are a tenth of this
 ROUNDING_SLACK = 1e-9  # relative excess of a log weight over its bound at which the policy is rejected
 LOG_2 = math.log(2.0)
 PER_LOG = -1.0 / LOG_2  # from a log weight to a negative binary exponent
+EXPONENTS = 31
+SHORT_BAND = 4.0  # pulls; a lower bound for fewer does not pay
+# A lower bound below the first part of the upper one makes the arm's band shorter, above the second longer.
+LOOSE, TIGHT = 0.7, 0.8
 
 
-def set_bound(f: Any, w: Any, arm: int, t: int) -> None:
+def set_bound(f: Any, w: Any, arms: int, arm: int, t: int) -> None:
     """Compute the largest weight that an arm can have while the best mean is above its floor."""
+    bound = new_bound(f, w, arm, t)
+    w[STATE, RIVALS] += bound - w[BOUND, arm]
+    change_bound(w, arms, arm, bound)
+
+
+def new_bound(f: Any, w: Any, arm: int, t: int) -> float:
+    """Return the bound for `set_bound`; the caller changes the sums."""
     floor = w[MEAN, int(w[STATE, LEADER])] - w[STATE, WIDTH]
     log, error = estimate(f, w, arm, floor, w[STATE, TIED_ROUND], t, AT_FLOOR)
     log += error
     w[FLOOR, arm], w[LOG_BOUND, arm] = floor, log
+    w[HIGHEST, arm] = w[MEAN, arm] if f[CONCENTRATES] != 0 else -np.inf
     w[STATE, LIMIT] = max(w[STATE, LIMIT], w[MEAN, arm], floor)
-    exponent = log * PER_LOG
-    if not exponent >= 0.0:
-        exponent = 0.0
+    if not log <= 0.0:
         set_overflow(w, arm, log)
-    bucket = int(min(exponent, LAST_BUCKET))
-    # The chord of the convex function 2^-x. In the last bucket, some arms have smaller bounds.
-    bound = max(1.0 - 0.5 * (exponent - bucket), 0.5) * w[LENGTH, bucket]
-    w[STATE, RIVALS] += bound - w[BOUND, arm]
-    w[BOUND, arm] = bound
-    if bucket != int(w[BUCKET, arm]):
-        move_arm(w, arm, bucket)
+        return 1.0
+    return 0.0 if log == -np.inf else rounded_up(exp_bounds(w, log)[1])
+
+
+def exp_bounds(w: Any, x: float) -> tuple[float, float]:
+    """Return a lower and an upper bound on exp(x) for x <= 0, which differ by less than 0.04% or 2^-31."""
+    exponent = x * PER_LOG
+    if not exponent < EXPONENTS:
+        return 0.0, UNIT
+    whole = int(exponent)
+    y = (exponent - whole) * LOG_2
+    square = y * y
+    low = 1.0 - y + square * (0.5 - y * (1.0 / 6.0) + square * (1.0 / 24.0 - y * (1.0 / 120.0)))
+    return low * w[POWERS, whole], (low + square * square * square * (1.0 / 720.0)) * w[POWERS, whole]
+
+
+def set_low(f: Any, w: Any, arm: int, t: int) -> None:
+    """Compute the least weight that an arm can have during several pulls, if that pays."""
+    w[LOW, arm], w[LOWEST, arm], w[MOST_PULLS, arm] = 0.0, -np.inf, np.inf
+    band = w[BAND, arm]
+    if f[CONCENTRATES] == 0 or band < SHORT_BAND:
+        w[BAND, arm] = 1.1 * band
+        return
+    pulls, ceiling = w[N, arm] + band, w[MEAN, int(w[STATE, LEADER])] + w[STATE, WIDTH]
+    mean = w[MEAN, arm] - w[STATE, DROP] * band / pulls
+    if not mean < ceiling:
+        return
+    if f[POTENTIAL_FORMULA] != 0:
+        potential = call(f[POTENTIAL_FORMULA], f[0], mean, 0.0, 0.0, 0.0, 0.0)
+        log, error = estimate_rival(f, w, pulls, mean, potential, ceiling, AT_CEILING)
+        if not error < 1e-3:
+            return
+        log -= error
+    else:
+        log = call(f[2], f[0], pulls, mean, ceiling, w[STATE, LOW_ROUND], 0.0) - w[STATE, SCALE]
+    low = exp_bounds(w, min(log, 0.0))[0]
+    w[LOW, arm], w[CEILING, arm], w[LOWEST, arm], w[MOST_PULLS, arm] = low, ceiling, mean, pulls
+    if low < LOOSE * w[BOUND, arm]:
+        w[BAND, arm] = 0.7 * band
+    elif low > TIGHT * w[BOUND, arm]:
+        w[BAND, arm] = 1.4 * band
 
 
 @rare
-def renew_bound(f: Any, w: Any, arm: int, t: int) -> None:
-    """Do what `set_bound` does, where it need not be inlined."""
-    set_bound(f, w, arm, t)
+def renew_bounds(f: Any, w: Any, arms: int, arm: int, t: int) -> None:
+    """Compute both bounds on an arm's weight."""
+    f, w = borrowed(f), borrowed(w)
+    set_bound(f, w, arms, arm, t)
+    set_low(f, w, arm, t)
 
 
 def exact_log_weight(f: Any, w: Any, arm: int, best: float, late: float, t: float) -> float:
@@ -78,28 +126,34 @@ def exact_log_weight(f: Any, w: Any, arm: int, best: float, late: float, t: floa
 
 def estimate(f: Any, w: Any, arm: int, best: float, late: float, t: float, place: int) -> tuple[float, float]:
     """Return an arm's log weight, relative to the scale, and a bound on its error: 0 without a potential."""
-    if f[4] != 0 and w[MEAN, arm] < best:
-        if w[STATE, place] != best:
-            set_tangent(f, w, best, place)
-        n, at_zero, rise = w[N, arm], w[STATE, place + 2], w[STATE, place + 1] * w[MEAN, arm]
-        error = POTENTIAL_ERROR * n * (1.0 + abs(at_zero) + abs(rise) + abs(w[POTENTIAL, arm]))
+    mean = w[MEAN, arm]
+    if f[POTENTIAL_FORMULA] != 0 and mean < best:
+        if w[POTENTIAL_AT, arm] != mean:
+            w[POTENTIAL, arm] = call(f[POTENTIAL_FORMULA], f[0], mean, 0.0, 0.0, 0.0, 0.0)
+            w[POTENTIAL_AT, arm] = mean
+        log, error = estimate_rival(f, w, w[N, arm], mean, w[POTENTIAL, arm], best, place)
         if error < 1e-3:
-            return n * (at_zero + rise - w[POTENTIAL, arm]) - w[STATE, SCALE], error
+            return log, error
     return exact_log_weight(f, w, arm, best, late, t), 0.0
+
+
+def estimate_rival(
+    f: Any, w: Any, n: float, mean: float, potential: float, best: float, place: int
+) -> tuple[float, float]:
+    """Return the log weight of n pulls with this mean, relative to the scale, and a bound on its error."""
+    if w[STATE, place] != best:
+        set_tangent(f, w, best, place)
+    at_zero, rise = w[STATE, place + 2], w[STATE, place + 1] * mean
+    error = POTENTIAL_ERROR * n * (1.0 + abs(at_zero) + abs(rise) + abs(potential))
+    return n * (at_zero + rise - potential) - w[STATE, SCALE], error
 
 
 @rare
 def set_tangent(f: Any, w: Any, mean: float, place: int) -> None:
     """Compute the tangent of the potential at a mean."""
-    slope = call(f[5], f[0], mean, 0.0, 0.0, 0.0, 0.0)
+    slope = call(f[SLOPE_FORMULA], f[0], mean, 0.0, 0.0, 0.0, 0.0)
     w[STATE, place], w[STATE, place + 1] = mean, slope
-    w[STATE, place + 2] = call(f[4], f[0], mean, 0.0, 0.0, 0.0, 0.0) - slope * mean
-
-
-def set_potential(f: Any, w: Any, arm: int) -> None:
-    """Compute the potential of an arm's mean."""
-    if f[4] != 0:
-        w[POTENTIAL, arm] = call(f[4], f[0], w[MEAN, arm], 0.0, 0.0, 0.0, 0.0)
+    w[STATE, place + 2] = call(f[POTENTIAL_FORMULA], f[0], mean, 0.0, 0.0, 0.0, 0.0) - slope * mean
 
 
 @rare
@@ -132,7 +186,7 @@ def bound_leader_weight(f: Any, w: Any, t: int) -> None:
         rounds = min(rounds, 1.5 * np.sqrt(t))
         pulls = min(pulls, rounds)
     w[STATE, LAST_PULLS] = n + np.floor(pulls) + 1.0
-    w[STATE, LAST_ROUND] = min(t + np.floor(rounds), w[STATE, TIED_ROUND])
+    w[STATE, LAST_ROUND] = min(t + np.floor(rounds), w[STATE, TIED_ROUND], w[STATE, LOW_ROUND])
     # A window that has ended is followed by another before the next choice.
     high = leader_weight(f, w, n, max(w[STATE, LAST_ROUND], float(t)))
     low = leader_weight(f, w, w[STATE, LAST_PULLS], t)

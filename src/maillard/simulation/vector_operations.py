@@ -1,0 +1,119 @@
+"""Operations on 32 neighbouring numbers in a row of a table, as a few vector instructions.
+
+LLVM does not vectorize loops over so few numbers. The functions below are the same in Python and in compiled
+code.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic, overload
+
+LENGTH = 32
+_WHOLE, _DOUBLE = ir.IntType(64), ir.DoubleType()
+_VECTOR = ir.VectorType(_DOUBLE, LENGTH)
+
+
+def count_up_to(w: Any, row: int, start: int, limit: float) -> int:
+    """Return how many of the 32 numbers from `start` on in a row are at most the limit."""
+    return int(np.count_nonzero(w[row, start : start + LENGTH] <= limit))
+
+
+def add_after(w: Any, row: int, start: int, place: int, change: float) -> None:
+    """Add a number to those of the 32 numbers from `start` on that come after a place."""
+    w[row, start + place + 1 : start + LENGTH] += change
+
+
+def largest(w: Any, row: int, count: int) -> float:
+    """Return the largest of the first numbers in a row; their count is rounded up to a multiple of 32."""
+    return float(w[row, : -(-count // LENGTH) * LENGTH].max())
+
+
+def _vector_at(context: Any, builder: Any, kind: Any, table: Any, row: Any, start: Any) -> Any:
+    """Return the address of 32 numbers of a table of this type."""
+    made = cgutils.create_struct_proxy(kind)(context, builder, value=table)
+    columns = builder.extract_value(made.shape, 1)
+    first = builder.gep(made.data, [builder.add(builder.mul(row, columns), start)])
+    return builder.bitcast(first, _VECTOR.as_pointer())
+
+
+def _filled(builder: Any, number: Any) -> Any:
+    """Return a vector of equal numbers."""
+    none = ir.Constant(ir.VectorType(number.type, LENGTH), ir.Undefined)
+    one = builder.insert_element(none, number, ir.Constant(ir.IntType(32), 0))
+    return builder.shuffle_vector(one, none, _places([0] * LENGTH))
+
+
+def _places(places: list[int]) -> Any:
+    """Return places as `shuffle_vector` takes them."""
+    return ir.Constant(ir.VectorType(ir.IntType(32), len(places)), places)
+
+
+def _larger(builder: Any, some: Any, others: Any) -> Any:
+    """Return the larger numbers of two vectors."""
+    return builder.select(builder.fcmp_ordered(">", some, others), some, others)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _count_up_to(_typing: Any, w: Any, row: Any, start: Any, limit: Any) -> Any:
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        numbers = builder.load(_vector_at(context, builder, w, *arguments[:3]), align=8)
+        few = builder.fcmp_ordered("<=", numbers, _filled(builder, arguments[3]))
+        return builder.zext(builder.ctpop(builder.bitcast(few, ir.IntType(LENGTH))), _WHOLE)
+
+    return types.int64(w, types.int64, types.int64, types.float64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _add_after(_typing: Any, w: Any, row: Any, start: Any, place: Any, change: Any) -> Any:
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        address = _vector_at(context, builder, w, *arguments[:3])
+        places = ir.Constant(ir.VectorType(_WHOLE, LENGTH), list(range(LENGTH)))
+        after = builder.icmp_signed(">", places, _filled(builder, arguments[3]))
+        changes = builder.select(after, _filled(builder, arguments[4]), ir.Constant(_VECTOR, [0.0] * LENGTH))
+        builder.store(builder.fadd(builder.load(address, align=8), changes), address, align=8)
+        return context.get_dummy_value()
+
+    return types.void(w, types.int64, types.int64, types.int64, types.float64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _largest(_typing: Any, w: Any, row: Any, count: Any) -> Any:
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        table, at_row, numbers = arguments
+        length = ir.Constant(_WHOLE, LENGTH)
+        most = cgutils.alloca_once_value(builder, ir.Constant(_VECTOR, [-np.inf] * LENGTH))
+        blocks = builder.sdiv(builder.add(numbers, ir.Constant(_WHOLE, LENGTH - 1)), length)
+        with cgutils.for_range(builder, blocks) as loop:
+            address = _vector_at(context, builder, w, table, at_row, builder.mul(loop.index, length))
+            builder.store(_larger(builder, builder.load(address, align=8), builder.load(most)), most)
+        left, half = builder.load(most), LENGTH
+        while half > 1:
+            half //= 2
+            first = builder.shuffle_vector(left, left, _places(list(range(half))))
+            second = builder.shuffle_vector(left, left, _places(list(range(half, 2 * half))))
+            left = _larger(builder, first, second)
+        return builder.extract_element(left, ir.Constant(ir.IntType(32), 0))
+
+    return types.float64(w, types.int64, types.int64), generate
+
+
+# Numba compares the parameters of these functions with those of the intrinsics.
+@overload(count_up_to)
+def _overload_count_up_to(w, row, start, limit):  # type: ignore[no-untyped-def]
+    return lambda w, row, start, limit: _count_up_to(w, row, start, limit)  # noqa: PLW0108
+
+
+@overload(add_after)
+def _overload_add_after(w, row, start, place, change):  # type: ignore[no-untyped-def]
+    return lambda w, row, start, place, change: _add_after(w, row, start, place, change)  # noqa: PLW0108
+
+
+@overload(largest)
+def _overload_largest(w, row, count):  # type: ignore[no-untyped-def]
+    return lambda w, row, count: _largest(w, row, count)  # noqa: PLW0108
