@@ -65,8 +65,11 @@ def test_a_batch_waits_for_calls_that_follow_the_results_of_the_last(
         commit: AsyncGroupCommit[str, str] = AsyncGroupCommit(run, threads)
         again: asyncio.Future[asyncio.Task[str]] = loop.create_future()
 
+        async def handle_request() -> str:
+            return await commit.submit("again")
+
         def call_again() -> None:
-            again.set_result(loop.create_task(commit.submit("again")))
+            again.set_result(loop.create_task(handle_request()))
 
         def read_request(reading: socket.socket) -> None:
             reading.recv(100)

@@ -190,17 +190,18 @@ class AsyncGroupCommit(Generic[Call, Result]):
         self._queue: list[tuple[Call, asyncio.Future[Result]]] = []
         self._running = False
 
-    async def submit(self, call: Call) -> Result:
-        """Run a call in the next batch and return its result once it is durable."""
+    def submit(self, call: Call) -> asyncio.Future[Result]:
+        """Run a call in the next batch. The future has its result once it is durable."""
+        future: asyncio.Future[Result] = self._loop.create_future()
         if len(self._queue) >= _MAX_WAITING:
             problem = f"{_MAX_WAITING} calls are already waiting for the log"
-            raise Unavailable(f"{problem}. Nothing was acknowledged; try again.")
-        future: asyncio.Future[Result] = self._loop.create_future()
+            future.set_exception(Unavailable(f"{problem}. Nothing was acknowledged; try again."))
+            return future
         self._queue.append((call, future))
         if not self._running:
             self._running = True
             self._start_batch_after(1)  # after the requests that the loop is reading now
-        return await future
+        return future
 
     def _start_batch(self) -> None:
         batch, self._queue = self._queue[:_MAX_BATCH], self._queue[_MAX_BATCH:]
