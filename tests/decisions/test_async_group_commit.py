@@ -168,6 +168,31 @@ def test_cancelling_one_caller_does_not_affect_the_others(threads: ThreadPoolExe
     assert ran == [1, 2, 3]  # a call of a running batch is written even if its caller was cancelled
 
 
+def test_calls_that_wait_when_the_executor_is_shut_down_fail() -> None:
+    batches: list[list[int]] = []
+    go_on = threading.Event()
+
+    def run(calls):
+        batches.append(list(calls))
+        go_on.wait(5)
+        return calls
+
+    async def main() -> Any:
+        threads = ThreadPoolExecutor(1)
+        commit: AsyncGroupCommit[int, int] = AsyncGroupCommit(run, threads)
+        running = commit.submit(0)
+        while not batches:
+            await asyncio.sleep(0.001)
+        waiting = [commit.submit(n) for n in (1, 2)]
+        threads.shutdown(wait=False)
+        go_on.set()
+        return await asyncio.gather(running, *waiting, commit.submit(3), return_exceptions=True)
+
+    done, *failed = asyncio.run(main())
+    assert (done, batches) == (0, [[0]])
+    assert [type(each) for each in failed] == [Unavailable] * 3
+
+
 def test_calls_beyond_the_queue_limit_are_refused_at_once(
     threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

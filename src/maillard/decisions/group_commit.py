@@ -25,6 +25,7 @@ _INTERRUPTED = (
     "the thread that wrote this batch was interrupted. "
     "The write may be in the log: call again with the same key."
 )
+_STOPPED = "the process is stopping. Nothing was acknowledged."
 
 Call = TypeVar("Call")
 Result = TypeVar("Result")
@@ -205,7 +206,10 @@ class AsyncGroupCommit(Generic[Call, Result]):
 
     def _start_batch(self) -> None:
         batch, self._queue = self._queue[:_MAX_BATCH], self._queue[_MAX_BATCH:]
-        self._executor.submit(self._run_in_thread, batch)
+        try:
+            self._executor.submit(self._run_in_thread, batch)
+        except RuntimeError:  # the executor was shut down after the call was submitted
+            self._finish_batch(batch, [Unavailable(_STOPPED) for _ in batch])
 
     def _run_in_thread(self, batch: list[tuple[Call, asyncio.Future[Result]]]) -> None:
         outcomes = _run_batch(self._run, [call for call, _ in batch])
