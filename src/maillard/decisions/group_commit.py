@@ -20,10 +20,12 @@ from maillard.errors import MaillardError, Unavailable
 _MAX_BATCH = 256  # calls in one transaction
 _MAX_WAITING = 20_000  # calls of coroutines that wait for their batch
 _MAX_BATCH_DELAY = 0.001  # seconds that a leader waits for the threads of the previous batch
+_ROUNDS_BETWEEN_BATCHES = 4  # of the event loop: see `AsyncGroupCommit`
 _INTERRUPTED = (
     "the thread that wrote this batch was interrupted. "
     "The write may be in the log: call again with the same key."
 )
+_STOPPED = "the process is stopping. Nothing was acknowledged."
 
 Call = TypeVar("Call")
 Result = TypeVar("Result")
@@ -173,6 +175,13 @@ class GroupCommit(Generic[Call, Result]):
 class AsyncGroupCommit(Generic[Call, Result]):
     """Group commit for coroutines: batches run one after the other in `executor`.
 
+    When a batch has ended, the event loop makes a few rounds before the next batch starts. In the first, the
+    callers get their results, and a server sends its responses; in the second, it reads the requests that
+    have arrived; in the third, their handlers call `submit`; in the fourth, the batch starts. If it started
+    at once, it would run without the callers of the last batch, who usually call again: there would be twice
+    as many batches, and their thread would compete with the event loop for the interpreter lock. Rounds in
+    which the loop has nothing to do take microseconds.
+
     Create it in a running event loop.
     """
 
@@ -182,21 +191,25 @@ class AsyncGroupCommit(Generic[Call, Result]):
         self._queue: list[tuple[Call, asyncio.Future[Result]]] = []
         self._running = False
 
-    async def submit(self, call: Call) -> Result:
-        """Run a call in the next batch and return its result once it is durable."""
+    def submit(self, call: Call) -> asyncio.Future[Result]:
+        """Run a call in the next batch. The future has its result once it is durable."""
+        future: asyncio.Future[Result] = self._loop.create_future()
         if len(self._queue) >= _MAX_WAITING:
             problem = f"{_MAX_WAITING} calls are already waiting for the log"
-            raise Unavailable(f"{problem}. Nothing was acknowledged; try again.")
-        future: asyncio.Future[Result] = self._loop.create_future()
+            future.set_exception(Unavailable(f"{problem}. Nothing was acknowledged; try again."))
+            return future
         self._queue.append((call, future))
         if not self._running:
             self._running = True
-            self._loop.call_soon(self._start_batch)  # after the requests that the loop is reading now
-        return await future
+            self._start_batch_after(1)  # after the requests that the loop is reading now
+        return future
 
     def _start_batch(self) -> None:
         batch, self._queue = self._queue[:_MAX_BATCH], self._queue[_MAX_BATCH:]
-        self._executor.submit(self._run_in_thread, batch)
+        try:
+            self._executor.submit(self._run_in_thread, batch)
+        except RuntimeError:  # the executor was shut down after the call was submitted
+            self._finish_batch(batch, [Unavailable(_STOPPED) for _ in batch])
 
     def _run_in_thread(self, batch: list[tuple[Call, asyncio.Future[Result]]]) -> None:
         outcomes = _run_batch(self._run, [call for call, _ in batch])
@@ -213,6 +226,13 @@ class AsyncGroupCommit(Generic[Call, Result]):
             else:
                 future.set_result(outcome)
         if self._queue:
-            self._start_batch()
+            self._start_batch_after(_ROUNDS_BETWEEN_BATCHES)
         else:
             self._running = False
+
+    def _start_batch_after(self, rounds: int) -> None:
+        """Start the next batch after some rounds of the event loop, or at once if it is full."""
+        if rounds and len(self._queue) < _MAX_BATCH:
+            self._loop.call_soon(self._start_batch_after, rounds - 1)
+        else:
+            self._start_batch()

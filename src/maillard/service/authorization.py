@@ -20,7 +20,7 @@ _HOST = re.compile(rb"([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")
 # Headers that proxies add. Behind a proxy, a request from loopback may come from anywhere.
 _PROXY_HEADERS = frozenset((b"forwarded", b"via", b"x-real-ip"))
 _SUBSCRIPTION_KEY = b"ocp-apim-subscription-key"
-_PROXY_PREFIX = b"\nx-forwarded-"  # after the end of another name
+_PROXY_PREFIX = b"x-forwarded-"
 
 
 def authorize(
@@ -81,11 +81,12 @@ def _is_proxied(scope: Scope, headers: dict[bytes, bytes]) -> bool:
 
     Clients hardly ever use HTTP/1.0; nginx before version 1.30 does by default.
     """
-    return (
-        scope.get("http_version") == "1.0"
-        or not _PROXY_HEADERS.isdisjoint(headers)
-        or _PROXY_PREFIX in b"\n" + b"\n".join(headers)
-    )
+    return scope.get("http_version") == "1.0" or _has_proxy_header(tuple(headers))
+
+
+@lru_cache(maxsize=64)
+def _has_proxy_header(names: tuple[bytes, ...]) -> bool:
+    return not _PROXY_HEADERS.isdisjoint(names) or any(name.startswith(_PROXY_PREFIX) for name in names)
 
 
 @lru_cache(maxsize=1024)

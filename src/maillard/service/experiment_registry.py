@@ -123,7 +123,8 @@ class ExperimentRegistry:
         self._admin_threads = ThreadPoolExecutor(_ADMIN_THREADS, thread_name_prefix="admin")
         self._read_threads = ThreadPoolExecutor(_READ_THREADS, thread_name_prefix="read")
         self._calls = 0
-        self._open: dict[str, OpenExperiment] = {}
+        self.opened: dict[str, OpenExperiment] = {}
+        "The open experiments by name."
         self._opening: dict[str, asyncio.Future[OpenExperiment]] = {}
         # The experiments of decisions. When the recent generation is full, the older one is dropped as a
         # whole.
@@ -164,7 +165,7 @@ class ExperimentRegistry:
 
     async def get(self, key: str) -> OpenExperiment:
         """An experiment by name. Raises `NotFound`."""
-        found = self._open.get(key)
+        found = self.opened.get(key)
         if found is not None:
             return found
         try:
@@ -184,9 +185,9 @@ class ExperimentRegistry:
         run = partial(self.change, by=by) if given else self.run
         bandit, created_at = await run(self._open_bandit, key, given)
         if given:  # forget a deleted experiment of the same name
-            self._open.pop(key, None)
+            self.opened.pop(key, None)
         made = OpenExperiment(bandit, self._commit_threads, created_at, self._together)
-        return self._open.setdefault(key, made)
+        return self.opened.setdefault(key, made)
 
     def _open_bandit(self, key: str, given: dict[str, Any]) -> tuple[Bandit, int]:
         with self.store.reading(key) as transaction:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -25,13 +26,14 @@ if TYPE_CHECKING:
 
 _MAX_BATCH_RESPONSE = 32 << 20  # characters
 _PROBABILITY_SIZE = 60  # characters of one arm's probability and log probability
+_datetime_of = lru_cache(maxsize=16)(from_microseconds)  # the decisions of a commit have the same time
 
 
 async def decide(context: RequestContext) -> HttpResponse:
     """Choose an arm and log the decision. The response comes when the decision is durable."""
     body: wire.DecisionRequest = context.body
     key = context.headers.get(b"idempotency-key")
-    experiment = await context.experiment()
+    experiment = context.opened or await context.experiment()
     try:
         request = check_request(
             body.unit,
@@ -129,8 +131,8 @@ def _decision(service: Service, experiment: OpenExperiment, row: Decision, *, ma
         origin=row.origin,
         idempotency_key=row.idempotency_key,
         position=row.position,
-        time=from_microseconds(row.time),
-        expires_at=None if closes is None else from_microseconds(closes),
+        time=_datetime_of(row.time),
+        expires_at=None if closes is None else _datetime_of(closes),
         context=_raw(row.context),
         actions=_raw(row.actions),
         feature_version=row.feature_version,

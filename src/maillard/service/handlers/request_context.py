@@ -26,6 +26,11 @@ class RequestContext(NamedTuple):
     key: Key | None
     "The caller's API key; None if no key is needed."
 
+    @property
+    def opened(self) -> OpenExperiment | None:
+        """The experiment in the path, if it is open, which it nearly always is."""
+        return self.service.experiments.opened.get(self.parameters["experiment"])
+
     async def experiment(self) -> OpenExperiment:
         """The experiment in the path."""
         return await self.service.experiments.get(self.parameters["experiment"])
