@@ -44,7 +44,7 @@ from maillard.simulation.inner_functions import InnerFunction, InnerFunctionComp
 from maillard.simulation.numba_errors import may_raise, reason_of
 from maillard.simulation.policy_formulas import ALL_ARMS
 from maillard.simulation.sampler_calls import call_sampler, generator_of
-from maillard.simulation.vector_operations import add_after, count_up_to, largest
+from maillard.simulation.vector_operations import OVERLOADED
 
 _F8 = types.float64
 _FORMULA = _F8(types.CPointer(_F8), _F8, _F8, _F8, _F8, _F8)
@@ -184,17 +184,7 @@ def reassociating(function: Any) -> Any:
 
 ENGINES = "maillard.simulation."
 _REGISTERED: dict[Any, Any] = dict.fromkeys(
-    (
-        call,
-        call_sampler,
-        generator_of,
-        borrowed,
-        branch,
-        where,
-        add_after,
-        count_up_to,
-        largest,
-    )  # functions with an overload
+    (call, call_sampler, generator_of, borrowed, branch, where, *OVERLOADED)  # functions with an overload
 )
 
 

@@ -117,3 +117,6 @@ def _overload_add_after(w, row, start, place, change):  # type: ignore[no-untype
 @overload(largest)
 def _overload_largest(w, row, count):  # type: ignore[no-untyped-def]
     return lambda w, row, count: _largest(w, row, count)  # noqa: PLW0108
+
+
+OVERLOADED = (add_after, count_up_to, largest)

@@ -34,8 +34,7 @@ _DISTRIBUTION_METHODS = {
     "_solve", "_solve_arms", "_check_use", "_weights", "_ties", "_win",
     "models", "_solve_scores", "_normalise", "_costs", "_log_probabilities",
 }  # fmt: skip
-# Bound on the relative rounding error of a closed form: a few operations, and a divergence that loses a
-# factor 40.
+# Bound on the relative rounding error of a closed form: a few operations; a divergence loses a factor 40.
 _ROUNDING = 64 * np.finfo(np.float64).eps
 
 
@@ -98,16 +97,13 @@ class Policy(VersionedFormula, PolicyDisplay):
 
     def __init_subclass__(cls, *, kw_only: bool = True, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
-        if not _FORMULAS.isdisjoint(
-            cls.__dict__
-        ):  # declarations about inherited formulas do not cover new ones
+        if not _FORMULAS.isdisjoint(cls.__dict__):  # what was declared of inherited formulas ends here
             cls.monotone = cls.__dict__.get("monotone", False)
             cls.concentrates = cls.__dict__.get("concentrates", False)
         declared = next(i for i, base in enumerate(cls.__mro__) if "engine_shape" in base.__dict__)
         if any(not _DISTRIBUTION_METHODS.isdisjoint(base.__dict__) for base in cls.__mro__[:declared]):
             cls.engine_shape = None  # the distribution is no longer that of the formulas
-        # Policy defines __repr__, __eq__ and __hash__ for all: generating them per class would double the
-        # import time.
+        # Policy defines __repr__, __eq__ and __hash__: generating them per class would double the import time.
         dataclasses.dataclass(frozen=True, kw_only=kw_only, repr=False, eq=False)(cls)
         if cls.__doc__ and cls.parameters():  # python -OO removes docstrings
             cls.__doc__ = f"{inspect.cleandoc(cls.__doc__)}\n\n{describe_all(cls.parameters())}\n"

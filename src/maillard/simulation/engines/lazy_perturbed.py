@@ -68,6 +68,7 @@ from maillard.simulation.engines.score_sampling import (
 # bucket allows (0: certain), and the last round in which it was a candidate; the rate of each class; and
 # STATE, single numbers at the following positions. The buckets begin at row FIRST.
 N, S, A, B, NORM, TANGENT, MASS, CLASS, RATE, CAPACITY, CANDIDATE, RATES, STATE, FIRST = range(14)
+ROWS = FIRST + HEIGHT
 # TOTAL: the hazard of all arms that are not certain. WORK, PATIENCE: done since the last reset, and how much
 # to do before the next. INVALID: an arm whose score parameters are invalid, or -1. SURE: the sure arm, or -1.
 # STARTED: 1 after the first reset. TYPICAL_RATE: that of the arms which are often candidates. WINNING: where
@@ -79,9 +80,6 @@ SURE_PROBABILITY = -math.expm1(-SURE_HAZARD)
 SURE_Z = 3.6  # of a Gaussian score: the density at z divided by z is less than SURE_PROBABILITY
 SURE_GUMBEL_Z = 2.2  # likewise
 MAX_MASS = 0.36  # the highest point of an arm has a density only for masses below 1/e
-
-
-ROWS = FIRST + HEIGHT
 
 
 def begin(arms: int) -> Any:
@@ -189,9 +187,7 @@ def find_candidate(code: int, w: Any, position: float, top: float, rng: Any) -> 
 def is_below_exp(u: float, x: float) -> bool:
     """Return whether u < exp(x), mostly by Taylor polynomials: fewer calls of exp."""
     low = 1.0 + x * (1.0 + x * (0.5 + x * (1.0 / 6.0)))
-    if u <= low:
-        return True
-    return False if x < 0.0 and u >= low + x * x * x * x / 24.0 else u < np.exp(x)
+    return u <= low or (not (x < 0.0 and u >= low + x * x * x * x / 24.0) and u < np.exp(x))
 
 
 @rare
