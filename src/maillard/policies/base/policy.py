@@ -103,7 +103,7 @@ class Policy(VersionedFormula, PolicyDisplay):
         declared = next(i for i, base in enumerate(cls.__mro__) if "engine_shape" in base.__dict__)
         if any(not _DISTRIBUTION_METHODS.isdisjoint(base.__dict__) for base in cls.__mro__[:declared]):
             cls.engine_shape = None  # the distribution is no longer that of the formulas
-        # Policy defines __repr__, __eq__ and __hash__: generating them per class would double the import time.
+        # Policy defines __repr__, __eq__ and __hash__: one per class would double the import time.
         dataclasses.dataclass(frozen=True, kw_only=kw_only, repr=False, eq=False)(cls)
         if cls.__doc__ and cls.parameters():  # python -OO removes docstrings
             cls.__doc__ = f"{inspect.cleandoc(cls.__doc__)}\n\n{describe_all(cls.parameters())}\n"
