@@ -26,6 +26,7 @@ from maillard.simulation.cuda.engines.trial_memory import (
     COUNT,
     INDEX_MASK,
     LEADER,
+    OTHERS_REGRET,
     REBUILD_ALL,
     SUM,
     N,
@@ -35,7 +36,7 @@ from maillard.simulation.cuda.engines.trial_memory import (
     save_leader,
 )
 from maillard.simulation.cuda.warps import FULL_WARP, sync_warp
-from maillard.simulation.engines.leader_runs import longest_run, rounds_before, sample_run
+from maillard.simulation.engines.leader_runs import CERTAIN, longest_run, rounds_before, sample_crossing
 from maillard.simulation.engines.random_numbers import normal, uniform
 
 cuda = cuda_toolkit.cuda()
@@ -47,6 +48,37 @@ RUNNING, NEEDS_CHOICE, NEEDS_UPDATE, NEEDS_REBUILD_ALL, NEEDS_REBUILD, DONE = ra
 def count_in_warp(yes: bool) -> int:
     """Return the number of threads of the warp for which this is true."""
     return cuda.popc(cuda.ballot_sync(FULL_WARP, yes))
+
+
+def sample_run(
+    above: float, limit: float, mean: float, deviation: float, rounds: float, number: float, rng: Any
+) -> tuple[float, float]:
+    """Do what `leader_runs.sample_run` does, with a given normal number.
+
+    Normal numbers are generated in pairs: the other one is for the reward of the arm that is chosen next.
+    """
+    gained = rounds * mean + deviation * np.sqrt(rounds) * number
+    if rounds > 1.0:
+        end = above + gained - limit * rounds
+        exponent = 2.0 * above * end / (rounds * deviation * deviation)
+        if exponent < CERTAIN and (end < 0.0 or uniform(rng) < np.exp(-exponent)):
+            done, end = sample_crossing(above / deviation, end / deviation, rounds, rng)
+            return done, end * deviation - above + limit * done
+    return rounds, gained
+
+
+def record_regret(
+    regret: Any, thread: int, checkpoints: Any, place: int, t: int, x: Any, w: Any, gap: float
+) -> int:
+    """Record a trial's regret at its checkpoints before round t; return the place of the next checkpoint.
+
+    After each of these checkpoints, the leader, whose gap is given, won all rounds.
+    """
+    while place < checkpoints.size and checkpoints[place & INDEX_MASK] < t:
+        since = t - 1 - checkpoints[place & INDEX_MASK]
+        regret[place & INDEX_MASK, thread] = w[OTHERS_REGRET] + gap * (x[COUNT] - since)
+        place += 1
+    return place
 
 
 def sample_reward(kind: int, first: Any, second: Any, arm: int, rng: Any) -> float:
@@ -99,7 +131,7 @@ def build(
         f = (parameters, *codes)
         arms, horizon = first.size & INDEX_MASK, checkpoints[checkpoints.size - 1]
         t, place, left, arm, floor_sampled = since, 0, 0, -1, False
-        state, what = NEEDS_REBUILD_ALL, REBUILD_ALL
+        state, what, spare = NEEDS_REBUILD_ALL, REBUILD_ALL, 0.0
         if since == 1:
             seed_stream(rng, key, np.uint64(trial + thread))
             lost = 0.0
@@ -118,6 +150,7 @@ def build(
                 state = DONE
             else:
                 begin(f, x, w, arms, shift, t)
+            w[OTHERS_REGRET] = lost - x[COUNT] * gaps[int(x[LEADER]) & INDEX_MASK]
         else:
             rng[0], rng[1] = streams[0, thread], streams[1, thread]
             for each in range(REGISTERS):
@@ -126,42 +159,42 @@ def build(
             floor_sampled = kept[REGISTERS + 3] > 0.0
             state = DONE if t > horizon or failures[thread] > 0 else RUNNING
         lead = int(x[LEADER])
-        mean, deviation = first[lead & INDEX_MASK], second[lead & INDEX_MASK]
+        mean, deviation, gap = first[lead & INDEX_MASK], second[lead & INDEX_MASK], gaps[lead & INDEX_MASK]
         while True:
-            waiting = count_in_warp(NEEDS_CHOICE <= state <= NEEDS_UPDATE)
-            holding = count_in_warp(state == NEEDS_REBUILD_ALL)
-            going = count_in_warp(state == RUNNING and t <= until)
-            if waiting + holding + going == 0:
+            going = state == RUNNING and t <= until
+            busy = count_in_warp(going or NEEDS_CHOICE <= state <= NEEDS_REBUILD_ALL)
+            if busy == 0:
                 break
-            if has_runs and waiting < enough and holding < many and going > 0:
-                for _ in range(max(pairs, 1)):
-                    sync_warp()
-                    if state == RUNNING and t <= until:
-                        rivals, limit, most, before = uncertain_probability(x), limit_of(x), 1.0, np.inf
-                        above, mixed = x[SUM] - limit * x[COUNT], 0.0
-                        if not floor_sampled:  # else one more try of the policy in the same round
-                            mixed = constant[constant.size - 1] if has_constant else 0.0
-                            if pairs > 0:
-                                most = max(min(longest_run(above, deviation), float(left)), 1.0)
-                        before = rounds_before(rivals + mixed * (1.0 - rivals), rng)
-                        done, total = sample_run(above, limit, mean, deviation, min(before, most), rng)
-                        x[COUNT] += done
-                        x[SUM] += total
-                        t += int(done)
-                        left -= int(done)
-                        if done > 0.0:
-                            floor_sampled = False
-                        if done > 0.0 and (not keeps_leader(f, x) or left <= 0):
-                            state = NEEDS_UPDATE
-                        elif done == before and before < most:
-                            state, arm = NEEDS_CHOICE, -1
-                            if has_constant and not floor_sampled:
-                                mixed = constant[constant.size - 1]
-                                arm = sample_mixed_in(constant, mixed + (1.0 - mixed) * rivals, rng)
-                            floor_sampled = has_constant
-                            begin_uncertain(x, rng)
-                continue
-            if not has_runs and waiting < enough and holding < many and going > 0:
+            holding = count_in_warp(state == NEEDS_REBUILD_ALL)
+            rebuilding = holding >= many or holding == busy
+            if has_runs:
+                if going:
+                    rivals, limit, most, before = uncertain_probability(x), limit_of(x), 1.0, np.inf
+                    above, mixed = x[SUM] - limit * x[COUNT], 0.0
+                    if not floor_sampled:  # else one more try of the policy in the same round
+                        mixed = constant[constant.size - 1] if has_constant else 0.0
+                        if pairs > 0:
+                            most = max(min(longest_run(above, deviation), float(left)), 1.0)
+                    before = rounds_before(rivals + mixed * (1.0 - rivals), rng)
+                    one, spare = normals(rng)
+                    done, total = sample_run(above, limit, mean, deviation, min(before, most), one, rng)
+                    x[COUNT] += done
+                    x[SUM] += total
+                    t += int(done)
+                    left -= int(done)
+                    place = record_regret(regret, thread, checkpoints, place, t, x, w, gap)
+                    if done > 0.0:
+                        floor_sampled = False
+                    if done > 0.0 and (not keeps_leader(f, x) or left <= 0):
+                        state = NEEDS_UPDATE
+                    elif done == before and before < most:
+                        state, arm = NEEDS_CHOICE, -1
+                        if has_constant and not floor_sampled:
+                            mixed = constant[constant.size - 1]
+                            arm = sample_mixed_in(constant, mixed + (1.0 - mixed) * rivals, rng)
+                        floor_sampled = has_constant
+                        begin_uncertain(x, rng)
+            else:
                 for _ in range(max(pairs, 1)):
                     sync_warp()
                     one = two = 0.0
@@ -192,15 +225,20 @@ def build(
                                     state = NEEDS_UPDATE
                             else:
                                 state = NEEDS_CHOICE
-                continue
-            if waiting >= enough or (going == 0 and waiting > 0):
+            sync_warp()
+            waiting = count_in_warp(NEEDS_CHOICE <= state <= NEEDS_UPDATE)
+            running = count_in_warp(state == RUNNING and t <= until)
+            if waiting >= enough or running == 0:
                 if state == NEEDS_UPDATE:
                     arm = -1
                 if state == NEEDS_CHOICE:
                     if arm < 0:
                         arm = choose_arm(f, x, w, arms, shift, t, rng)
                     if arm >= 0:
-                        reward = sample_reward(kind, first, second, arm, rng)
+                        if has_runs:
+                            reward = first[arm & INDEX_MASK] + second[arm & INDEX_MASK] * spare
+                        else:
+                            reward = sample_reward(kind, first, second, arm, rng)
                         if arm == lead:
                             x[COUNT] += 1.0
                             x[SUM] += reward
@@ -208,19 +246,19 @@ def build(
                             at = record_at(arm)
                             w[at + N] += 1.0
                             w[at + S] += reward
+                            w[OTHERS_REGRET] += gaps[arm & INDEX_MASK]
                         t += 1
                         floor_sampled = False
                 if NEEDS_CHOICE <= state <= NEEDS_UPDATE:
                     state = NEEDS_REBUILD
-                    if t > checkpoints[place & INDEX_MASK]:
-                        save_leader(x, w)
+                    place = record_regret(regret, thread, checkpoints, place, t, x, w, gap)
+                    if t > horizon:
+                        state = DONE
+                        save_leader(x, w)  # the final regret, without accumulated rounding errors
                         lost = 0.0
                         for each in range(arms):
                             lost += w[record_at(each) + N] * gaps[each & INDEX_MASK]
-                        regret[place & INDEX_MASK, thread] = lost
-                        place += 1
-                    if t > horizon:
-                        state = DONE
+                        regret[(checkpoints.size - 1) & INDEX_MASK, thread] = lost
                     elif arm < -1:
                         failures[thread] = t
                         state = DONE
@@ -229,18 +267,21 @@ def build(
                         if what == REBUILD_ALL:
                             state = NEEDS_REBUILD_ALL
             sync_warp()
-            if state == NEEDS_REBUILD or (
-                state == NEEDS_REBUILD_ALL and (holding >= many or (going == 0 and waiting == 0))
-            ):
+            if state == NEEDS_REBUILD or (state == NEEDS_REBUILD_ALL and rebuilding):
                 left = rebuild(f, x, w, arms, shift, what, t)
-                lead = int(x[LEADER])
-                mean, deviation = first[lead & INDEX_MASK], second[lead & INDEX_MASK]
+                old, lead = lead, int(x[LEADER])
+                if old != lead:
+                    w[OTHERS_REGRET] += w[record_at(old) + N] * gap
+                    mean, deviation = first[lead & INDEX_MASK], second[lead & INDEX_MASK]
+                    gap = gaps[lead & INDEX_MASK]
+                    w[OTHERS_REGRET] -= x[COUNT] * gap
                 state = RUNNING
                 if left <= 0:
                     failures[thread] = t
                     state = DONE
                 else:
-                    left = min(left, checkpoints[place & INDEX_MASK] + 1 - t)
+                    last = horizon if has_runs else checkpoints[place & INDEX_MASK]
+                    left = min(left, last + 1 - t)
         save_leader(x, w)
         streams[0, thread], streams[1, thread] = rng[0], rng[1]
         for each in range(REGISTERS):

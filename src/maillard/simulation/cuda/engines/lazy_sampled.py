@@ -35,8 +35,8 @@ LEADER_HIGH, FLOOR, WIDTH, SCALE, LAST_ROUND = range(5)  # of w's header
 LAST_PULLS, REJECTIONS, ROUND_SPAN, MAX_RIVAL_MEAN, INVALID = range(5, 10)
 MEAN = 2  # of a record
 REBUILD_LEADER = 1 << 20  # added to an arm's number plus 1 (or to 0): rebuild the leader's bounds too
-# Before a rebuild. Measured on an H200 with 2, 10 and 100 arms.
-MAX_REJECTIONS = 14.0
+# Before a rebuild, whose cost is proportional to the arms. Measured on an H200 with 2, 10 and 100 arms.
+MAX_REJECTIONS, MAX_REJECTIONS_PER_ARM = 12.0, 0.2
 ROUNDING_SLACK = 1e-9
 PULLS_AHEAD = 1.5  # the leader's lower bound is valid for this many times its pulls
 
@@ -121,11 +121,12 @@ def update(f: Any, x: Any, w: Any, arms: int, shift: int, arm: int, t: int) -> i
         load_leader(x, w, new)
         mean, other = w[record_at(new) + MEAN], lead
         set_length(w, arms, shift, new, 0.0)
+    most = MAX_REJECTIONS + MAX_REJECTIONS_PER_ARM * arms
     if mean < w[FLOOR]:  # widen the band, unless it costs too much
-        if w[REJECTIONS] < 0.5 * MAX_REJECTIONS:
+        if w[REJECTIONS] < 0.5 * most:
             w[WIDTH] *= 1.5
         return REBUILD_ALL
-    if w[REJECTIONS] > MAX_REJECTIONS:
+    if w[REJECTIONS] > most:
         if mean < w[FLOOR] + 1.5 * w[WIDTH]:  # the leader has not risen: the band is too wide
             w[WIDTH] *= 0.6
         else:  # the leader's weight may grow with t: shorten the window

@@ -19,6 +19,7 @@ N, S = 0, 1  # of a record
 # written back.
 LEADER, COUNT, SUM = range(3)
 REBUILD_ALL = -1  # what `update` asks `rebuild` to do: everything; other values are the engine's own
+OTHERS_REGRET = HEADER - 1  # of the header: the regret of all pulls but the leader's
 NO_EXPIRY = 1 << 30  # a number of rounds that no launch reaches
 INDEX_MASK = 0xFFFFFF  # tells the compiler that an index is not negative, which saves a check
 
