@@ -14,6 +14,7 @@ import maillard
 from maillard import problems
 from maillard.simulation import compiling
 from maillard.simulation.compiled_plans import DENSE, DIRECT, LAZY, engines_for
+from maillard.simulation.cpu_backend import run_trials
 from maillard.simulation.engines import dense_perturbed, normal_blocks, random_words
 from maillard.simulation.engines.largest_scores import LOWEST, MOST_ARMS, WIDTH, two_largest_scores
 from maillard.simulation.engines.normal_blocks import (
@@ -221,3 +222,13 @@ def test_more_arms_run_on_the_lazy_engine() -> None:
         maillard.policy("boltzmann-gumbel", sigma2=0.25), problems.problem("bernoulli:0.5,0.4"), (1000,), 0
     )
     assert engines_for(plan)[0] == LAZY
+
+
+@pytest.mark.parametrize("arms", [1, 2, 3, 8, 9])
+def test_policies_with_a_prior_choose_only_existing_arms(arms) -> None:
+    """All rewards are negative, so that a place without an arm would win with a score of 0."""
+    policy, problem = maillard.policy("ts-sg", sigma2=1), problems.Gaussian([-5.0] * arms)
+    for horizon in (1, 200):
+        assert (run_trials(Plan(policy, problem, (horizon,), 1), 0, 200).pulls.sum(axis=1) == horizon).all()
+    first = run_trials(Plan(policy, problem, (1,), 2), 0, 3000).pulls.sum(axis=0)
+    assert arms == 1 or stats.chisquare(first).pvalue > SURE

@@ -12,6 +12,7 @@ from scipy import stats
 import maillard
 from maillard import problems
 from maillard.simulation.compiled_plans import DIRECT, LAZY, LEVELED, engines_for
+from maillard.simulation.cpu_backend import run_trials
 from maillard.simulation.engines import level_vectors, leveled_perturbed, score_levels
 from maillard.simulation.engines.level_vectors import LEVELS, RANK_BITS
 from maillard.simulation.engines.score_levels import (
@@ -212,3 +213,38 @@ def test_rows_and_parts_are_aligned() -> None:
         assert parts_of(w).ctypes.data % 64 == 0
         assert LIMITS % 8 == KEPT % 8 == tails_at(arms) % 8 == terms_at(arms) % 8 == 0
         assert w.size >= PARTS * w.shape[1] + terms_at(arms) + LEVELS * rounded_up(arms)
+
+
+class Pessimistic(maillard.BernoulliThompson):
+    """Thompson sampling with a prior that the rewards move far away from."""
+
+    def score(self, n, s):
+        return 1.0 + s, 3000.0 + (n - s)
+
+
+@pytest.mark.parametrize(
+    ("policy", "text"),
+    [
+        (maillard.policy("ts-bernoulli:floor=0.1"), "bernoulli:0.1,0.9,0.85,0.2"),
+        (maillard.WithFloor(Pessimistic(), 0.2), "bernoulli:0.8,0.9"),
+    ],
+)
+def test_arms_that_only_a_floor_pulls_keep_exact_tails(policy, text) -> None:
+    """Their tails become tiny, negative by rounding errors, or have to grow again after their terms were lost."""
+    plan = Plan(policy, problems.problem(text), (40_000,), 1)
+    assert min(compare(plan, dataclasses.replace(plan, seed=2, engine=LAZY), 60)) > SURE
+    short = dataclasses.replace(plan, checkpoints=(600,))
+    assert min(compare(short, dataclasses.replace(short, seed=2, engine=DIRECT), 500)) > SURE
+
+
+class Broken(maillard.BernoulliThompson):
+    """A formula that has no value after a hundred pulls."""
+
+    def score(self, n, s):
+        return 1.0 + s, np.where(n > 100, np.nan, 1.0 + (n - s))
+
+
+def test_invalid_parameters_are_reported_at_once() -> None:
+    plan = Plan(Broken(), problems.problem("bernoulli:0.95,0.2"), (200,), 1)
+    with pytest.raises(maillard.InvalidValue, match="score of arm 0"):
+        run_trials(plan, 0, 1)

@@ -24,6 +24,8 @@ import collections
 import ctypes
 import functools
 import hashlib
+import inspect
+import sys
 import types as python_types
 import warnings
 from collections.abc import Callable, Iterator
@@ -245,22 +247,23 @@ def fingerprint_of(*functions: Any) -> int:
     digest = hashlib.sha256(numba.__version__.encode())
     for how in (compile_function.__wrapped__, _register, _compile_formula):  # how functions are compiled
         _digest_code(digest, how.__code__)
+    generators = set()  # modules whose functions generate code
     for each in _reached(functions, set()):
         marks = hasattr(each, "rare"), sorted(getattr(each, "fastmath", ()))
         digest.update(f"{each.__qualname__} {marks}".encode())
-        _digest_function(digest, each)
+        _digest_code(digest, each.__code__)
+        digest.update(repr((each.__defaults__, each.__kwdefaults__)).encode())
+        if each in OVERLOADED:
+            generators.add(each.__module__)
+        for name in _names(each.__code__):
+            value = each.__globals__.get(name)
+            if isinstance(value, _Intrinsic):
+                generators.add(value._defn.__module__)
+            elif isinstance(value, int | float | str | tuple) and not _holds_functions(value):
+                digest.update(f"{name}={value!r}".encode())
+    for module in sorted(generators - {__name__}):
+        digest.update(inspect.getsource(sys.modules[module]).encode())
     return int.from_bytes(digest.digest()[:7], "big") + 1
-
-
-def _digest_function(digest: Any, function: Any) -> None:
-    _digest_code(digest, function.__code__)
-    digest.update(repr((function.__defaults__, function.__kwdefaults__)).encode())
-    for name in _names(function.__code__):
-        value = function.__globals__.get(name)
-        if isinstance(value, _Intrinsic):
-            _digest_function(digest, value._defn)
-        elif isinstance(value, int | float | str | tuple) and not _holds_functions(value):
-            digest.update(f"{name}={value!r}".encode())
 
 
 def _holds_functions(value: object) -> bool:

@@ -22,6 +22,7 @@ from maillard.simulation.engines.lazy_perturbed import (
     ROUND,
     ROWS,
     STATE,
+    SURE,
     WORK,
     A,
     B,
@@ -63,9 +64,10 @@ def begin(arms: int) -> Any:
     """Return the state before the first reward."""
     width = table_width(arms)
     w = make_table(arms, BLOCK + (SIZE + width - 1) // width)
-    for place in range(width):
-        w[DENSE, place] = 0.0
-    w[DENSE, NEXT], w[DENSE, APART] = NUMBERS, arms
+    for row in range(DENSE, w.shape[0]):
+        for place in range(width):
+            w[row, place] = 0.0
+    w[DENSE, NEXT], w[DENSE, APART], w[DENSE, LOCATION] = NUMBERS, arms, LOWEST
     return w
 
 
@@ -189,11 +191,16 @@ def count_anew(w: Any, arms: int, t: int) -> None:
     put_back(w, arms)
     w[DENSE, SINCE], w[DENSE, SWITCHES], w[DENSE, LARGEST] = t, 0.0, 0.0
     for arm in range(arms):
-        w[DENSE, LARGEST] = max(w[DENSE, LARGEST], w[B, arm] if abs(w[A, arm]) < FARTHEST else np.inf)
+        w[DENSE, LARGEST] = max(w[DENSE, LARGEST], bounded(w[A, arm], w[B, arm]))
+
+
+def bounded(location: float, spread: float) -> float:
+    """Return the spread, or inf if a score may be below LOWEST: then all are compared in double precision."""
+    return spread if abs(location) < FARTHEST and 100.0 * spread < FARTHEST else np.inf
 
 
 def put_back(w: Any, arms: int) -> None:
-    """Store the parameters of the arm that is kept apart; then a place without an arm is."""
+    """Store the parameters of the arm that is kept apart, and keep a place without an arm apart."""
     apart = int(w[DENSE, APART])
     w[A, apart], w[B, apart] = w[DENSE, LOCATION], w[DENSE, SPREAD]
     w[DENSE, APART], w[DENSE, LOCATION], w[DENSE, SPREAD] = arms, LOWEST, 0.0
@@ -221,10 +228,10 @@ def update(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
 @rare
 def widen(w: Any, arm: int, location: float, spread: float) -> None:
     """Adapt the bound on errors to a spread, or let the next choice report invalid parameters."""
-    w[DENSE, LARGEST] = max(w[DENSE, LARGEST], spread if abs(location) < FARTHEST else np.inf)
+    w[DENSE, LARGEST] = max(w[DENSE, LARGEST], bounded(location, spread))
     w[DENSE, CLOSE] = max(w[DENSE, CLOSE], 2.0 * ERROR * w[DENSE, LARGEST])
     if not are_valid_parameters(GAUSSIAN, location, spread):
-        w[STATE, INVALID], w[DENSE, CLOSE] = arm, np.inf
+        w[STATE, INVALID], w[STATE, SURE], w[DENSE, CLOSE] = arm, -1.0, np.inf
 
 
 ENGINE = (begin, choose, update)

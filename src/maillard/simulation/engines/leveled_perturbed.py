@@ -2,9 +2,9 @@
 
 The thresholds divide the scores into levels. An arm's limits are the probabilities that its score exceeds
 each of the thresholds, times 2^16. A round samples one random number of 16 bits per arm and counts, in
-vectors, how many of its limits it does not exceed: that is the level of the arm's score. If one arm has the
-highest level, it wins, and no score is computed. Otherwise the scores of the arms on that level are sampled
-between its thresholds. If a number equals a limit, further bits decide.
+vectors, how many of its limits it does not exceed: unless it equals one, that is the level of the arm's
+score. If one arm has the highest level, it wins, and no score is computed. Otherwise the scores of the arms
+on that level are sampled between its thresholds. If a number equals a limit, further bits decide.
 
 A reward of 0 or 1 changes all limits of its arm by the recurrence of the incomplete Beta function, with a few
 multiplications for each threshold. From time to time the engine places the thresholds anew, so that about
@@ -70,7 +70,7 @@ def begin(arms: int) -> Any:
     places = rounded_up(arms)
     width = max(places, 64)
     w = aligned_table(PARTS + (terms_at(arms) + LEVELS * places + width - 1) // width, width)
-    for row in range(PARTS):
+    for row in range(w.shape[0]):
         for place in range(width):
             w[row, place] = 0.0
     w[STATE, INVALID], w[STATE, APART], w[STATE, NEXT] = -1.0, arms, NUMBERS
@@ -110,7 +110,7 @@ def choose_close(w: Any, arms: int, t: int, place: int, level: int, rng: Any) ->
                 if score > top:
                     top, winner = score, arm
             arm = next_within(numbers, limits, arm + 1, arms)
-    if winner == arms or level == 0:
+    if winner < 0 or winner == arms:
         winner = choose_exactly(w, arms, place, rng)
     if w[STATE, WORK] > w[STATE, PATIENCE] + 0.06 * (t - w[STATE, SINCE]):
         place_thresholds(w, arms, t)
@@ -141,7 +141,9 @@ def sample_at_level(w: Any, arms: int, arm: int, level: int, rng: Any) -> float:
     thresholds, tails = parts + 8 * THRESHOLDS, parts + 8 * (tails_at(arms) + LEVELS * arm)
     if level == 0:
         # 1 - score has the parameters b, a.
-        return 1.0 - sample_beta_above(b, a, 1.0 - double_at(thresholds), -np.log(double_at(tails)), rng)
+        return 1.0 - sample_beta_above(
+            b, a, 1.0 - double_at(thresholds), -np.log(max(double_at(tails), 0.0)), rng
+        )
     low = double_at(thresholds + 8 * (level - 1))
     if level == LEVELS:
         above = min(double_at(tails + 8 * (level - 1)), 1.0 - 1e-16)
@@ -174,15 +176,12 @@ def begin_block(f: Any, w: Any, arms: int, t: int, rng: Any) -> None:
             w[A, arm] = call(f[1], f[0], w[N, arm], w[S, arm], 0.0, 0.0, 0.0)
             w[B, arm] = call(f[2], f[0], w[N, arm], w[S, arm], 0.0, 0.0, 0.0)
             if not are_valid_parameters(BETA, w[A, arm], w[B, arm]):
-                w[STATE, INVALID] = arm
+                report_invalid(w, arms, arm)
         if w[STATE, INVALID] < 0.0:
             for level in range(LEVELS):
                 set_threshold(parts, level, (level + 1.0) / (LEVELS + 1.0))
             set_all_tails(w, arms)
             w[STATE, STARTED], w[STATE, APART] = 1.0, arms
-            limits = parts[KEPT : tails_at(arms)].view(np.uint16)
-            for each in range(limits.size):
-                limits[each] = 0
             place_thresholds(w, arms, t)
     words = parts[WORDS : WORDS + COUNT]
     generate_words(parts[GENERATORS:THRESHOLDS].view(np.uint64), words.view(np.uint64))
@@ -206,26 +205,46 @@ def update(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
     if success or (a == old_a and b == old_b + 1.0):
         parts = w[PARTS].ctypes.data
         share = 1.0 / (old_a if success else -old_b)
+        terms = parts + 8 * (terms_at(arms) + LEVELS * arm)
         step_tails(
             parts + 8 * (tails_at(arms) + LEVELS * arm),
-            parts + 8 * (terms_at(arms) + LEVELS * arm),
+            terms,
             parts + 8 * (THRESHOLDS if success else THRESHOLDS + LEVELS),
             share,
             abs(share) * (old_a + old_b),
             parts + 8 * KEPT,
         )
+        if n % 32.0 == 0.0 and (n % 1024.0 == 0.0 or has_lost_term(terms)):
+            renew_limits(w, arms, arm)
     else:
-        change_otherwise(w, arms, arm)
+        renew_limits(w, arms, arm)
 
 
 @rare
-def change_otherwise(w: Any, arms: int, arm: int) -> None:
-    """Compute the limits of an arm whose parameters have not changed by one success or failure."""
+def renew_limits(w: Any, arms: int, arm: int) -> None:
+    """Compute the limits of an arm from its parameters."""
     if are_valid_parameters(BETA, w[A, arm], w[B, arm]):
         set_tails(w, arms, arm)
         set_limits(parts_of(w), arms, arm)
     else:
-        w[STATE, INVALID] = arm
+        report_invalid(w, arms, arm)
+
+
+def has_lost_term(terms: int) -> bool:
+    """Return whether a term at an address is 0, since it was very small: later it may have to grow again."""
+    least = np.inf
+    for level in range(LEVELS):
+        least = min(least, double_at(terms + 8 * level))
+    return least == 0.0
+
+
+@rare
+def report_invalid(w: Any, arms: int, arm: int) -> None:
+    """Let the next choice report the parameters of an arm: without limits, no arm wins by its level alone."""
+    w[STATE, INVALID] = arm
+    limits = parts_of(w)[KEPT : tails_at(arms)].view(np.uint16)
+    for place in range(limits.size):
+        limits[place] = 0
 
 
 ENGINE = (begin, choose, update)
