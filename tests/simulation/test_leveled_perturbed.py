@@ -230,7 +230,7 @@ class Pessimistic(maillard.BernoulliThompson):
     ],
 )
 def test_arms_that_only_a_floor_pulls_keep_exact_tails(policy, text) -> None:
-    """Their tails become tiny, negative by rounding errors, or have to grow again after their terms were lost."""
+    """Their tails become tiny, negative by rounding, or have to grow after their terms were lost."""
     plan = Plan(policy, problems.problem(text), (40_000,), 1)
     assert min(compare(plan, dataclasses.replace(plan, seed=2, engine=LAZY), 60)) > SURE
     short = dataclasses.replace(plan, checkpoints=(600,))

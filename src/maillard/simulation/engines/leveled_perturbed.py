@@ -29,12 +29,15 @@ from maillard.simulation.engines.level_vectors import (
     two_highest_levels,
 )
 from maillard.simulation.engines.random_words import COUNT, generate_words, seed_generators
+from maillard.simulation.engines.score_envelopes import log_norm
 from maillard.simulation.engines.score_levels import (
     APART,
     GENERATORS,
     INVALID,
     KEPT,
     LIMITS,
+    LOGS,
+    LOST,
     NEXT,
     NUMBERS,
     PARTS,
@@ -214,7 +217,8 @@ def update(f: Any, w: Any, arms: int, arm: int, reward: float, t: int) -> None:
             abs(share) * (old_a + old_b),
             parts + 8 * KEPT,
         )
-        if n % 32.0 == 0.0 and (n % 1024.0 == 0.0 or has_lost_term(terms)):
+        pulls = int(n)  # whose last bits cost less than a remainder
+        if pulls & 31 == 0 and (pulls & 8191 == 0 or has_regained_term(parts, terms, a, b)):
             renew_limits(w, arms, arm)
     else:
         renew_limits(w, arms, arm)
@@ -230,12 +234,15 @@ def renew_limits(w: Any, arms: int, arm: int) -> None:
         report_invalid(w, arms, arm)
 
 
-def has_lost_term(terms: int) -> bool:
-    """Return whether a term at an address is 0, since it was very small: later it may have to grow again."""
-    least = np.inf
+@rare
+def has_regained_term(parts: int, terms: int, a: float, b: float) -> bool:
+    """Return whether a term is 0 since it was very small, but no longer should be."""
+    norm, largest = log_norm(a, b), -np.inf
     for level in range(LEVELS):
-        least = min(least, double_at(terms + 8 * level))
-    return least == 0.0
+        if double_at(terms + 8 * level) == 0.0:
+            logs = parts + 8 * (LOGS + level)
+            largest = max(largest, norm + a * double_at(logs) + b * double_at(logs + 8 * LEVELS))
+    return largest > LOST
 
 
 @rare

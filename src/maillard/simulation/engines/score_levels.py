@@ -36,6 +36,7 @@ TERM = ODDS + LEVELS
 KEPT = TERM + LEVELS
 LIMITS = KEPT + 8
 UNIT = 65536.0  # of limits
+LOST = -600.0  # the logarithm below which a term counts as 0
 LEAST = 1e-12  # between the thresholds and 0 or 1
 LOWEST_HAZARD = 13.0  # P(no score exceeds the lowest threshold) is exp(-13)
 
@@ -172,14 +173,14 @@ def set_tails(w: Any, arms: int, arm: int) -> None:
     norm, whole = log_norm(a, b), a == np.floor(a)
     for level in range(LEVELS):
         log = norm + a * parts[LOGS + level] + b * parts[LOGS + LEVELS + level]
-        terms[level] = np.exp(log)
+        terms[level] = np.exp(log) if log >= LOST else 0.0
         x = parts[THRESHOLDS + level]
-        if not whole and log >= -600.0:
+        if not whole and log >= LOST:
             tails[level] = -np.expm1(-beta_hazard(a, b, x))
     if whole:
         set_binomial_tails(parts, a, b, tails, terms)
     for level in range(LEVELS):
-        if terms[level] < 1e-260:
+        if terms[level] == 0.0:
             tails[level] = 1.0 if parts[THRESHOLDS + level] < a / (a + b) else 0.0
 
 
