@@ -1,9 +1,8 @@
 """Normal random numbers in blocks, in single precision: a quarter of the cost of one at a time.
 
 A block consists of pairs of numbers, by Box and Muller's transform of two halves of random words (see
-`random_words`). Numbers in single precision are within `ERROR` of the exact ones, unless the first half of
-the word is below `CAREFUL`. The exact number is a function of both: its two halves are continued by the
-bits of a hash of the word.
+`random_words`). Numbers in single precision are within `ERROR` of the exact ones, unless the first half is
+below `CAREFUL`. The exact number is a function of the two halves, which the bits of their hash continue.
 
 A block lies in a table of doubles, in one piece that may span several rows.
 """

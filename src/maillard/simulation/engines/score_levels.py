@@ -24,9 +24,10 @@ N, S, A, B, STATE, PARTS = range(6)
 STARTED, NEXT, APART, INVALID, WORK, PATIENCE, SINCE = range(7)
 NUMBERS = 4 * COUNT
 SPARE = LANES // 4  # doubles that a reader of vectors may read after the last number
-# Where the parts begin, in doubles: random words and the state of their generators; the thresholds, then 1
-# - threshold; the limits of the arm that is apart; of each level, the limits of all arms; of each arm, the
-# probabilities that its score exceeds each threshold, and x^a (1 - x)^b / B(a, b) at each threshold x.
+# Where the parts begin, in doubles: random words and the state of their generators; of each threshold x,
+# x and 1 - x, their logarithms, (1 - x) / x, and a place for a sum; the limits of the arm that is apart; of
+# each level, the limits of all arms; of each arm, the probabilities that its score exceeds each x (tails),
+# and x^a (1 - x)^b / B(a, b) (terms).
 WORDS = 0
 GENERATORS = COUNT + SPARE
 THRESHOLDS = GENERATORS + STATE_SIZE
