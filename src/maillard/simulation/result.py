@@ -213,7 +213,7 @@ class Result(Outcome):
     >>> result.values.shape, result.pulls.shape
     ((2, 10, 41), (2, 10, 2))
     >>> [row["policy"] for row in result.summary()], result.mean_regret[:, -1].round(2)
-    (['ms', 'uniform'], array([4.78, 4.99]))
+    (['ms', 'uniform'], array([4.93, 4.99]))
     >>> result.quantile([0.05, 0.95])[:, :, -1].round(1), result.tail(above=4)
     (array([[2.7, 4.4],
            [6.9, 5.6]]), array([ 7, 10]))
