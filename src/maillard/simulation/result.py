@@ -216,7 +216,7 @@ class Result(Outcome):
     (['ms', 'uniform'], array([4.93, 4.99]))
     >>> result.quantile([0.05, 0.95])[:, :, -1].round(1), result.tail(above=4)
     (array([[2.7, 4.4],
-           [6.9, 5.6]]), array([ 7, 10]))
+           [6.8, 5.6]]), array([ 7, 10]))
     >>> result.plot().savefig("regret.png")
     >>> result.save("result.npz")
     >>> Result.load("result.npz").trials
