@@ -156,9 +156,11 @@ def test_samples_between_two_points_have_their_distribution() -> None:
         (1, 1, 0.2, 0.4),
         (1, 6, 0, 1),
     ):
-        law = stats.beta(a, b)
+        distribution = stats.beta(a, b)
         points = [sample(a, b, low, high, rng) for _ in range(20_000)]
-        cumulative = (law.cdf(points) - law.cdf(low)) / (law.cdf(high) - law.cdf(low))
+        cumulative = (distribution.cdf(points) - distribution.cdf(low)) / (
+            distribution.cdf(high) - distribution.cdf(low)
+        )
         assert stats.kstest(cumulative, "uniform").pvalue > SURE
         assert stats.kstest(cumulative**1.1, "uniform").pvalue < SURE
 
