@@ -14,16 +14,18 @@ from maillard import problems
 from maillard.simulation.compiled_plans import DIRECT, LAZY, LEVELED, engines_for
 from maillard.simulation.cpu_backend import run_trials
 from maillard.simulation.engines import level_vectors, leveled_perturbed, score_levels
-from maillard.simulation.engines.level_vectors import LEVELS, RANK_BITS
+from maillard.simulation.engines.level_vectors import LANES, LEVELS, LOST
 from maillard.simulation.engines.score_levels import (
-    KEPT,
-    LIMITS,
+    FILTER,
+    FILTERED,
     PARTS,
     SINCE,
     STATE,
     THRESHOLDS,
     A,
     B,
+    limits_at,
+    low_filter_at,
     parts_of,
     rounded_up,
     tails_at,
@@ -35,44 +37,51 @@ from tests.simulation.test_engines import SURE, compare
 
 
 @numba.njit
-def scan(limits, numbers, arms, apart, kept):
-    addresses = limits.ctypes.data, numbers.ctypes.data
-    return level_vectors.two_highest_levels(*addresses, limits.shape[1], arms, apart, kept.ctypes.data)
+def lanes(numbers, limits):
+    """Return the places whose number does not exceed its limit, from a word of bits."""
+    found, bits = [-1], level_vectors.lanes_within(numbers.ctypes.data, limits.ctypes.data)
+    while bits != 0:
+        found.append(level_vectors.lowest_lane(bits))
+        bits = level_vectors.other_lanes(bits)
+    return found[1:]
 
 
 @numba.njit
-def following(numbers, limits, first, arms):
-    return level_vectors.next_within(numbers.ctypes.data, limits.ctypes.data, first, arms)
+def level(number, limits):
+    return level_vectors.level_of(number.ctypes.data, limits.ctypes.data)
 
 
-@pytest.mark.parametrize("arms", [1, 2, 31, 32, 33, 100, 127])
-def test_the_two_highest_levels_are_found(arms) -> None:
-    rng, places = np.random.default_rng(arms), rounded_up(arms)
-    for trial in range(200):
-        # Small numbers, so that some equal a limit.
-        limits = -np.sort(-rng.integers(0, 30, (LEVELS, places)), axis=0).astype(np.uint16)
-        numbers = rng.integers(0, 60, places + 32).astype(np.uint16)
-        levels = (numbers[:arms] <= limits[:, :arms]).sum(axis=0)
-        apart = int(rng.integers(arms)) if trial % 5 else arms
-        kept = np.zeros(LEVELS, np.uint16)
-        if apart < arms:
-            kept[:] = limits[:, apart]
-            limits[:, apart] = rng.integers(0, 60, LEVELS)
-        first, second, slack = scan(limits, numbers, arms, apart, kept)
-        arm = first % 2**RANK_BITS
-        assert first >> RANK_BITS == levels.max()
-        assert second >> RANK_BITS == (np.sort(levels)[-2] if arms > 1 else 0)
-        if levels.max() > 0:
-            assert levels[arm] == levels.max()
-            own = kept if arm == apart else limits[:, arm]
-            assert slack == int(own[levels.max() - 1]) - int(numbers[arm])
-            assert slack >= 0
-        row = limits[3]
-        found, at = [], following(numbers, row, 0, arms)
-        while at < arms:
-            found.append(at)
-            at = following(numbers, row, at + 1, arms)
-        assert found == np.flatnonzero(numbers[:arms] <= row[:arms]).tolist()
+def test_numbers_are_compared_with_limits() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(200):
+        numbers = rng.integers(0, 65536, LANES).astype(np.uint16)
+        limits = rng.integers(0, 65536, LANES).astype(np.uint16)
+        limits[::3] = numbers[::3]
+        assert lanes(numbers, limits) == np.flatnonzero(numbers <= limits).tolist()
+        falling = -np.sort(-rng.integers(0, 65536, LEVELS)).astype(np.uint16)
+        falling[3] = falling[4] = falling[5]
+        for number in (*numbers[:4], falling[0], falling[5], 0, 65535):
+            assert level(np.array([number], np.uint16), falling) == (number <= falling).sum()
+    for few in ([], [0], [63], [0, 63]):
+        numbers = np.ones(LANES, np.uint16)
+        numbers[few] = 0
+        assert lanes(numbers, np.zeros(LANES, np.uint16)) == few
+
+
+@numba.njit
+def store_terms(logs, norm, a, b):
+    terms = np.empty(LEVELS)
+    level_vectors.set_terms(terms.ctypes.data, logs.ctypes.data, norm, a, b)
+    return terms
+
+
+def test_terms_are_exponentials() -> None:
+    """Also where the exponential is very small, or lost."""
+    for low, high in ((-20.0, 0.0), (-599.0, -400.0), (-700.0, -590.0), (-1e9, -1e3), (0.0, 30.0)):
+        logs = np.concatenate([np.linspace(low, high, LEVELS), np.linspace(-0.5, -0.1, LEVELS)])
+        exponents = 0.25 + 2.0 * logs[:LEVELS] + 3.0 * logs[LEVELS:]
+        expected = np.where(exponents >= LOST, np.exp(np.maximum(exponents, LOST)), 0.0)
+        assert store_terms(logs, 0.25, 2.0, 3.0) == pytest.approx(expected, rel=1e-12, abs=0.0)
 
 
 def table(a, b):
@@ -87,20 +96,27 @@ def table(a, b):
     return w
 
 
+def limits_of(w, arms):
+    """Return the limits of all arms, one row per arm."""
+    return parts_of(w)[limits_at(arms) : tails_at(arms)].view(np.uint16).reshape(-1, LEVELS)
+
+
 def check_tails(w, arms, rel=1e-12) -> None:
     """Compare probabilities, terms and limits with SciPy's."""
     parts = parts_of(w)
     thresholds = parts[THRESHOLDS : THRESHOLDS + LEVELS]
     tails = parts[tails_at(arms) : terms_at(arms)].reshape(-1, LEVELS)
     terms = parts[terms_at(arms) :][: tails.size].reshape(-1, LEVELS)
-    limits = parts[LIMITS : tails_at(arms)].view(np.uint16).reshape(LEVELS, -1)
+    limits = limits_of(w, arms)
+    assert (parts[FILTER : low_filter_at(arms)].view(np.uint16)[:arms] == limits[:arms, FILTERED]).all()
+    assert (parts[low_filter_at(arms) : limits_at(arms)].view(np.uint16)[:arms] == limits[:arms, 0]).all()
     for arm in range(arms):
         a, b = w[A, arm], w[B, arm]
         exact = stats.beta.sf(thresholds, a, b)
         density = stats.beta.pdf(thresholds, a, b) * thresholds * (1 - thresholds)
         assert tails[arm] == pytest.approx(exact, rel=rel, abs=1e-14)
         assert terms[arm] == pytest.approx(density, rel=max(rel, 1e-10), abs=1e-200)
-        assert abs(limits[:, arm] - np.minimum(exact * 65536, 65535)).max() <= 1.0
+        assert abs(limits[arm] - np.minimum(exact * 65536, 65535)).max() <= 1.0
 
 
 STATES = [
@@ -124,7 +140,8 @@ def test_thresholds_have_about_the_wanted_hazards_and_tails_are_exact(a, b) -> N
     assert w[STATE, SINCE] == 7
     hazards = sum(-stats.beta.logcdf(thresholds, *pair) for pair in zip(a, b, strict=True))
     wanted = np.array([score_levels.wanted_hazard(level) for level in range(LEVELS)])
-    assert abs(np.log(hazards / wanted)).max() < np.log(2.1)
+    assert abs(np.log(hazards / wanted))[1:].max() < np.log(2.1)
+    assert hazards[0] > score_levels.LOW_HAZARD  # far below the others is enough
 
 
 def test_rewards_change_the_tails_by_a_recurrence() -> None:
@@ -136,33 +153,85 @@ def test_rewards_change_the_tails_by_a_recurrence() -> None:
     parameters = compiling.parameters_of(policy)
     pairs = [compiling.address_of(policy, *formula) for formula in formulas.FORMULAS["perturbed"]]
     f = np.array([parameters.ctypes.data, *(address for address, _ in pairs), 2, 1, 0], np.int64)
-    update, put_back = compiled(leveled_perturbed.update), compiled(score_levels.put_back)
+    update = compiled(leveled_perturbed.update)
     w, rng = table([30.0, 20.0, 25.0], [270.0, 280.0, 275.0]), np.random.default_rng(4)
     w[0, :3], w[1, :3] = 298.0, [29.0, 19.0, 24.0]
     w[STATE, leveled_perturbed.STARTED] = 1.0
     for step in range(3000):
         update(f, w, 3, int(rng.integers(3)), float(rng.random() < 0.1), step)
-    put_back(w, 3)
+    last = int(w[STATE, score_levels.CHANGED])
+    compiled(score_levels.set_filters)(parts_of(w).ctypes.data, 3, last)
     check_tails(w, 3, rel=1e-9)
 
 
-def test_samples_between_two_points_have_their_distribution() -> None:
-    sample = compiled(leveled_perturbed.sample_beta_between)
-    rng = np.random.default_rng(5)
-    for a, b, low, high in (
-        (3, 9, 0.1, 0.2),
-        (3, 9, 0.2, 0.35),
-        (3, 9, 0.5, 0.9),
-        (1, 1, 0.2, 0.4),
-        (1, 6, 0, 1),
-    ):
-        distribution = stats.beta(a, b)
-        points = [sample(a, b, low, high, rng) for _ in range(20_000)]
-        cumulative = (distribution.cdf(points) - distribution.cdf(low)) / (
-            distribution.cdf(high) - distribution.cdf(low)
-        )
-        assert stats.kstest(cumulative, "uniform").pvalue > SURE
-        assert stats.kstest(cumulative**1.1, "uniform").pvalue < SURE
+BETWEEN = [
+    (3, 9, 0.1, 0.2),
+    (3, 9, 0.2, 0.35),
+    (3, 9, 0.34, 0.36),
+    (30, 60, 0.4, 0.41),
+    (3, 9, 0.5, 0.9),
+    (1, 1, 0.2, 0.4),
+    (1, 6, 0.01, 0.1),
+    (200, 1900, 0.11, 0.113),
+    (2.5, 7.25, 0.3, 0.4),
+]
+
+
+@pytest.fixture(scope="module")
+def samplers():
+    """Return compiled functions that sample many scores between two points, and the plain way."""
+    fast, plain = leveled_perturbed.sample_beta_between, leveled_perturbed.sample_beta_under_peak
+
+    def many(a, b, low, high, inverses, terms, rng, points):
+        for place in range(points.size):
+            points[place] = fast(a, b, low, high, inverses, terms, rng)
+
+    def many_plain(a, b, low, high, inverses, terms, rng, points):
+        for place in range(points.size):
+            points[place] = plain(a, b, low, high, rng)
+
+    return compiled(many), compiled(many_plain)
+
+
+@pytest.mark.parametrize(("a", "b", "low", "high"), BETWEEN)
+def test_samples_between_two_points_have_their_distribution(a, b, low, high, samplers) -> None:
+    """With a density that is 10% too high at one end of a short interval, they do not."""
+    distribution, rng, points = stats.beta(a, b), np.random.default_rng(5), np.empty(1_000_000)
+    expected = np.diff(distribution.cdf(np.linspace(low, high, 41)))
+    expected *= points.size / expected.sum()
+    numbers, terms = np.zeros(3 * LEVELS), np.zeros(2)
+    for place, x in enumerate((low, high)):
+        numbers[place], numbers[LEVELS + place] = 1 / x, 1 / (1 - x)
+        terms[place] = distribution.pdf(x) * x * (1 - x)
+
+    def pvalue(sample) -> float:
+        sample(a, b, low, high, numbers.ctypes.data + 8, terms.ctypes.data + 8, rng, points)
+        return stats.chisquare(np.histogram(points, 40, (low, high))[0], expected).pvalue
+
+    assert min(pvalue(sample) for sample in samplers) > SURE
+    terms[0] *= 1.1
+    if (high - low) ** 2 * (
+        (a - 1) / low**2 + (b - 1) / (1 - high) ** 2
+    ) < 0.4:  # else logarithms decide more
+        assert pvalue(samplers[0]) < SURE
+
+
+def test_densities_are_between_their_bounds() -> None:
+    """What `sample_beta_between` relies on, for random parameters and intervals."""
+    rng = np.random.default_rng(7)
+    for _ in range(2000):
+        a, b = 1.0 + rng.gamma(0.5, 40.0, 2)
+        low, high = np.sort(rng.uniform(0.01, 0.99, 2))
+        high = low + (high - low) * rng.uniform(0.0, 0.2)
+        i, j, width = a - 1.0, b - 1.0, high - low
+        e = 0.125 * width**2 * (i / low**2 + j / (1.0 - high) ** 2)
+        if e >= 1.0:
+            continue
+        z = np.linspace(0.0, 1.0, 51)
+        logs = stats.beta.logpdf(low + z * width, a, b)
+        f = np.exp(logs - logs.max())
+        assert (f <= (1.0 + e + e * e) * ((1.0 - z) * f[0] + z * f[-1]) * (1.0 + 1e-9)).all()
+        assert (f * ((1.0 - z) * f[-1] + z * f[0]) >= f[0] * f[-1] * (1.0 - 1e-9)).all()
 
 
 class Reversed(maillard.BernoulliThompson):
@@ -201,8 +270,10 @@ def test_a_wrong_limit_is_detected() -> None:
         seed = compiled(leveled_perturbed.seed_generators)
         seed(parts_of(w)[leveled_perturbed.GENERATORS : THRESHOLDS], rng)
         w[STATE, leveled_perturbed.STARTED] = 1.0
-        limits = parts_of(w)[LIMITS : tails_at(3)].view(np.uint16).reshape(LEVELS, -1)
-        limits[:, 1] = np.minimum(limits[:, 1] * factor, 65535)
+        limits = limits_of(w, 3)
+        limits[1] = np.minimum(limits[1] * factor, 65535)
+        for arm in range(3):
+            compiled(score_levels.set_filters)(parts_of(w).ctypes.data, 3, arm)
         counts[factor] = np.bincount([choose(f, w, 3, 1000 * t, rng) for t in range(100_000)], minlength=3)
     p = policy.probabilities(maillard.Tally([100, 102, 96], [11, 8, 7]))
     assert stats.chisquare(counts[1.0], 1e5 * p).pvalue > SURE
@@ -210,10 +281,10 @@ def test_a_wrong_limit_is_detected() -> None:
 
 
 def test_rows_and_parts_are_aligned() -> None:
-    for arms in (1, 31, 32, 100):
+    for arms in (1, 63, 64, 65, 100, 512):
         w = leveled_perturbed.begin(arms)
         assert parts_of(w).ctypes.data % 64 == 0
-        assert LIMITS % 8 == KEPT % 8 == tails_at(arms) % 8 == terms_at(arms) % 8 == 0
+        assert FILTER % 8 == limits_at(arms) % 8 == tails_at(arms) % 8 == terms_at(arms) % 8 == 0
         assert w.size >= PARTS * w.shape[1] + terms_at(arms) + LEVELS * rounded_up(arms)
 
 

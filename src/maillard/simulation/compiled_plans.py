@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 SHORTLIST, DENSE, LEVELED = "shortlist", "dense", "leveled"
 LAZY, DIRECT, PLAIN = "lazy", "direct", "plain"
 # With more arms, these engines are hardly faster than the lazy one.
-MOST_ARMS = {DENSE: 256, LEVELED: 128}
+MOST_ARMS = {DENSE: 256, LEVELED: 512}
 # The functions `begin`, `choose` and `update` of each engine, by shape.
 _ENGINES: dict[str, dict[str, tuple[Any, Any, Any]]] = {
     SHORTLIST: {"indexed": shortlist.ENGINE},

@@ -1,7 +1,11 @@
-"""The highest levels of scores, and changes of their limits, by vector instructions."""
+"""The levels of scores, and changes of their limits, by vector instructions.
+
+Arguments that are named after numbers in memory are the address of the first one.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from llvmlite import ir
@@ -10,209 +14,243 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 LEVELS = 16
-LANES = 32  # arms per step of a scan
-RANK_BITS = 10
+LOST = -600.0  # the logarithm below which a term counts as 0
+LANES = 64  # arms that are compared at once
+_SHORT, _WHOLE, _DOUBLE = ir.IntType(16), ir.IntType(64), ir.DoubleType()
+
+
+_DOUBLES, _SHORTS = ir.VectorType(_DOUBLE, LEVELS), ir.VectorType(_SHORT, LEVELS)
+_WHOLE_FROM = 1.5 * 2.0**52 + 1023.0  # with larger numbers, rounding leaves whole ones
+_LOG_2_HIGH = 0.693147180369123816490  # with few bits, so that small multiples of it are exact
+_LOG_2_LOW = 1.90821492927058770002e-10  # what is left of log(2)
+
+
+def _load(builder: Any, address: Any, kind: Any) -> Any:
+    return builder.load(builder.inttoptr(address, kind.as_pointer()), align=2)
+
+
+def _store(builder: Any, value: Any, address: Any) -> None:
+    builder.store(value, builder.inttoptr(address, value.type.as_pointer()), align=2)
+
+
+def _constant(value: float) -> Any:
+    """Return a vector of equal numbers."""
+    return ir.Constant(_DOUBLES, [ir.Constant(_DOUBLE, value)] * LEVELS)
+
+
+def _spread(builder: Any, value: Any, lanes: int) -> Any:
+    """Return a vector of equal numbers."""
+    place, undefined = ir.IntType(32), ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined)
+    one = builder.insert_element(undefined, value, ir.Constant(place, 0))
+    return builder.shuffle_vector(one, undefined, ir.Constant(ir.VectorType(place, lanes), [0] * lanes))
+
+
+def _store_limits(builder: Any, tail: Any, address: Any) -> None:
+    """Store probabilities as numbers of 16 bits."""
+    scaled = builder.fmul(tail, _constant(65536.0))
+    below = builder.fcmp_ordered("<", scaled, _constant(65535.0))
+    scaled = builder.select(below, scaled, _constant(65535.0))
+    above = builder.fcmp_ordered(">", scaled, _constant(0.0))
+    scaled = builder.select(above, scaled, _constant(0.0))
+    whole = builder.fptosi(scaled, ir.VectorType(ir.IntType(32), LEVELS))
+    _store(builder, builder.trunc(whole, _SHORTS), address)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def two_highest_levels(
-    _typing: Any, limits: Any, uniforms: Any, stride: Any, arms: Any, apart: Any, apart_limits: Any
-) -> Any:
-    """Return the two highest levels, and how far the number of the first arm is below its limit.
-
-    The arm is in the last ten bits of a level. An arm's level is the number of its limits that its uniform
-    number does not exceed. Limits and numbers have 16 bits. `limits` is the address of rows of `stride`
-    limits, one row for each of LEVELS levels, and falls with the level. The arm `apart` (or `arms`, for
-    none) has the limits at the address `apart_limits`; see `two_largest_scores`.
-    """
-    short, whole, place = ir.IntType(16), ir.IntType(64), ir.IntType(32)
-    shorts, single = ir.VectorType(short, LANES), ir.VectorType(short, LEVELS)
-
-    def vector(values: list[int]) -> Any:
-        return ir.Constant(shorts, [ir.Constant(short, value) for value in values])
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        table, numbers, length, count, kept, kept_table = arguments
-
-        def load(address: Any, kind: Any, at: Any) -> Any:
-            offset = builder.mul(at, ir.Constant(whole, 2))
-            return builder.load(builder.inttoptr(builder.add(address, offset), kind.as_pointer()), align=2)
-
-        def spread(value: Any, kind: Any) -> Any:
-            undefined = ir.Constant(kind, ir.Undefined)
-            one = builder.insert_element(undefined, value, ir.Constant(place, 0))
-            zeros = ir.Constant(ir.VectorType(place, kind.count), [ir.Constant(place, 0)] * kind.count)
-            return builder.shuffle_vector(one, undefined, zeros)
-
-        def larger(one: Any, other: Any) -> tuple[Any, Any]:
-            above = builder.icmp_unsigned(">", one, other)
-            return builder.select(above, one, other), builder.select(above, other, one)
-
-        top, second = (cgutils.alloca_once_value(builder, vector([0] * LANES)) for _ in range(2))
-        names = cgutils.alloca_once_value(builder, vector(list(range(LANES))))
-        kept_short = builder.trunc(kept, short)
-        excluded, end = spread(kept_short, shorts), spread(builder.trunc(count, short), shorts)
-        step = ir.Constant(whole, LANES)
-        with cgutils.for_range_slice(builder, ir.Constant(whole, 0), count, step, inc=True) as (arm, _):
-            uniform, each = load(numbers, shorts, arm), builder.load(names)
-            levels = [vector([0] * LANES)] * 4
-            for level in range(LEVELS):
-                at = builder.add(builder.mul(length, ir.Constant(whole, level)), arm)
-                within = builder.icmp_unsigned("<=", uniform, load(table, shorts, at))
-                levels[level % 4] = builder.sub(levels[level % 4], builder.sext(within, shorts))
-            total = builder.add(builder.add(levels[0], levels[1]), builder.add(levels[2], levels[3]))
-            out = builder.or_(
-                builder.icmp_unsigned("==", each, excluded), builder.icmp_unsigned(">=", each, end)
-            )
-            total = builder.select(out, vector([0] * LANES), total)
-            found = builder.or_(builder.shl(total, vector([RANK_BITS] * LANES)), each)
-            builder.store(builder.add(each, vector([LANES] * LANES)), names)
-            most, rest = larger(found, builder.load(top))
-            builder.store(most, top)
-            builder.store(larger(rest, builder.load(second))[0], second)
-
-        reduce = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(short, [shorts]), f"llvm.vector.reduce.umax.v{LANES}i16"
-        )
-        tops, seconds = builder.load(top), builder.load(second)
-        first = builder.call(reduce, [tops])
-        others = builder.select(builder.icmp_unsigned("==", tops, spread(first, shorts)), seconds, tops)
-        next_one = builder.call(reduce, [others])
-        # The arm that is apart.
-        uniform = load(numbers, short, kept)
-        within = builder.icmp_unsigned(
-            "<=", spread(uniform, single), load(kept_table, single, ir.Constant(whole, 0))
-        )
-        mask = ir.IntType(LEVELS)
-        population = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(mask, [mask]), f"llvm.ctpop.i{LEVELS}"
-        )
-        level = builder.call(population, [builder.bitcast(within, mask)])
-        level = builder.select(builder.icmp_unsigned("<", kept, count), level, ir.Constant(mask, 0))
-        last = builder.or_(builder.shl(builder.zext(level, short), ir.Constant(short, RANK_BITS)), kept_short)
-        first, smaller = larger(last, first)
-        next_one, _ = larger(smaller, next_one)
-        # The limit that the first one's number does not exceed.
-        first, next_one = builder.zext(first, whole), builder.zext(next_one, whole)
-        arm = builder.and_(first, ir.Constant(whole, 2**RANK_BITS - 1))
-        level = builder.lshr(first, ir.Constant(whole, RANK_BITS))
-        below = builder.select(
-            builder.icmp_unsigned("==", level, ir.Constant(whole, 0)),
-            level,
-            builder.sub(level, ir.Constant(whole, 1)),
-        )
-        is_kept = builder.icmp_unsigned("==", arm, kept)
-        at = builder.select(is_kept, below, builder.add(builder.mul(length, below), arm))
-        limit = load(builder.select(is_kept, kept_table, table), short, at)
-        slack = builder.sub(builder.zext(limit, whole), builder.zext(load(numbers, short, arm), whole))
-        return context.make_tuple(builder, signature.return_type, [first, next_one, slack])
-
-    return types.UniTuple(types.int64, 3)(*[types.int64] * 6), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def next_within(_typing: Any, numbers: Any, limits: Any, first: Any, arms: Any) -> Any:
-    """Return the first arm from `first` on whose number does not exceed its limit, or `arms`."""
-    short, whole, bits = ir.IntType(16), ir.IntType(64), ir.IntType(LANES)
-    shorts = ir.VectorType(short, LANES)
+def lanes_within(_typing: Any, numbers: Any, limits: Any) -> Any:
+    """Return LANES bits: whether each number does not exceed its limit. Both have 16 bits."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        def load(address: Any, at: Any) -> Any:
-            offset = builder.shl(at, ir.Constant(whole, 1))
-            return builder.load(builder.inttoptr(builder.add(address, offset), shorts.as_pointer()), align=2)
+        shorts = ir.VectorType(_SHORT, LANES)
+        given, limit = (_load(builder, address, shorts) for address in arguments)
+        return builder.bitcast(builder.icmp_unsigned("<=", given, limit), _WHOLE)
 
-        found = cgutils.alloca_once_value(builder, arguments[3])
-        step = ir.Constant(whole, LANES)
-        with cgutils.for_range_slice(builder, arguments[2], arguments[3], step, inc=True) as (arm, _):
-            within = builder.icmp_unsigned("<=", load(arguments[0], arm), load(arguments[1], arm))
-            mask = builder.bitcast(within, bits)
-            with builder.if_then(builder.icmp_unsigned("!=", mask, ir.Constant(bits, 0))):
-                at = builder.add(arm, builder.zext(builder.cttz(mask, ir.Constant(ir.IntType(1), 1)), whole))
-                nearer = builder.icmp_signed("<", at, builder.load(found))
-                builder.store(builder.select(nearer, at, builder.load(found)), found)
-        return builder.load(found)
-
-    return types.int64(*[types.int64] * 4), generate
+    return types.int64(types.int64, types.int64), generate
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def double_at(_typing: Any, address: Any) -> Any:
-    """Return the double at an address."""
+def lowest_lane(_typing: Any, lanes: Any) -> Any:
+    """Return the place of the lowest bit of a number other than 0."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.load(builder.inttoptr(arguments[0], ir.DoubleType().as_pointer()))
-
-    return types.float64(types.int64), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def short_at(_typing: Any, address: Any) -> Any:
-    """Return the unsigned number of 16 bits at an address."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        found = builder.load(builder.inttoptr(arguments[0], ir.IntType(16).as_pointer()))
-        return builder.zext(found, ir.IntType(64))
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
 
     return types.int64(types.int64), generate
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def store_limits(_typing: Any, limits: Any, stride: Any, arm: Any, kept: Any) -> Any:
-    """Store the limits at the address `kept` in an arm's column of the rows for `two_highest_levels`."""
+def other_lanes(_typing: Any, lanes: Any) -> Any:
+    """Return a number without its lowest bit."""
 
-    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        table, length, column, address = arguments
-        whole, short = ir.IntType(64), ir.IntType(16).as_pointer()
-        for level in range(LEVELS):
-            row = builder.mul(length, ir.Constant(whole, level))
-            to = builder.add(table, builder.shl(builder.add(row, column), ir.Constant(whole, 1)))
-            given = builder.load(builder.inttoptr(builder.add(address, ir.Constant(whole, 2 * level)), short))
-            builder.store(given, builder.inttoptr(to, short))
-        return context.get_dummy_value()
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.and_(arguments[0], builder.sub(arguments[0], ir.Constant(_WHOLE, 1)))
 
-    return types.void(*[types.int64] * 4), generate
+    return types.int64(types.int64), generate
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def step_tails(_typing: Any, tails: Any, terms: Any, factors: Any, share: Any, growth: Any, kept: Any) -> Any:
-    """Add share * term to each tail, multiply each term by growth * factor, and store the new limits.
+def level_of(_typing: Any, number: Any, limits: Any) -> Any:
+    """Return how many of LEVELS limits a number does not exceed. All have 16 bits."""
 
-    `tails`, `terms`, `factors` and `kept` are addresses of LEVELS numbers; limits have 16 bits.
-    """
-    double = ir.DoubleType()
-    doubles, shorts = ir.VectorType(double, LEVELS), ir.VectorType(ir.IntType(16), LEVELS)
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        given = _spread(builder, _load(builder, arguments[0], _SHORT), LEVELS)
+        limits = _load(builder, arguments[1], _SHORTS)
+        bits = ir.IntType(LEVELS)
+        within = builder.bitcast(builder.icmp_unsigned("<=", given, limits), bits)
+        return builder.zext(builder.ctpop(within), _WHOLE)
+
+    return types.int64(types.int64, types.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def double_at(_typing: Any, table: Any) -> Any:
+    """Return the double at an address."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.load(builder.inttoptr(arguments[0], _DOUBLE.as_pointer()))
+
+    return types.float64(types.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def store_double(_typing: Any, table: Any, number: Any) -> Any:
+    """Store a double at an address."""
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        place = ir.IntType(32)
-        zeros = ir.Constant(ir.VectorType(place, LEVELS), [ir.Constant(place, 0)] * LEVELS)
-        undefined = ir.Constant(doubles, ir.Undefined)
+        builder.store(arguments[1], builder.inttoptr(arguments[0], _DOUBLE.as_pointer()))
+        return context.get_dummy_value()
 
-        def spread(value: Any) -> Any:
-            return builder.shuffle_vector(
-                builder.insert_element(undefined, value, ir.Constant(place, 0)), undefined, zeros
-            )
+    return types.void(types.int64, types.float64), generate
 
-        def constant(value: float) -> Any:
-            return ir.Constant(doubles, [ir.Constant(double, value)] * LEVELS)
 
-        tail_place, term_place, factor_place = (
-            builder.inttoptr(address, doubles.as_pointer()) for address in arguments[:3]
+@intrinsic  # type: ignore[untyped-decorator]
+def short_at(_typing: Any, table: Any) -> Any:
+    """Return the unsigned number of 16 bits at an address."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.zext(_load(builder, arguments[0], _SHORT), _WHOLE)
+
+    return types.int64(types.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def copy_short(_typing: Any, to: Any, table: Any) -> Any:
+    """Copy a number of 16 bits from one address to another."""
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        given = _load(builder, arguments[1], _SHORT)
+        builder.store(given, builder.inttoptr(arguments[0], _SHORT.as_pointer()))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def set_limits(_typing: Any, tails: Any, limits: Any) -> Any:
+    """Store LEVELS probabilities as limits of 16 bits."""
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        _store_limits(builder, _load(builder, arguments[0], _DOUBLES), arguments[1])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def set_terms(_typing: Any, terms: Any, logs: Any, norm: Any, a: Any, b: Any) -> Any:
+    """Store LEVELS terms x^a (1 - x)^b exp(norm), or 0 for those below exp(LOST).
+
+    `logs` is the address of the logarithms of each x, which are followed by those of each 1 - x.
+    """
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        norm, a, b = (_spread(builder, number, LEVELS) for number in arguments[2:])
+        log, rest = (
+            _load(builder, builder.add(arguments[1], ir.Constant(_WHOLE, 8 * place)), _DOUBLES)
+            for place in (0, LEVELS)
         )
-        term, factor = builder.load(term_place, align=8), builder.load(factor_place, align=8)
-        tail = builder.fadd(builder.load(tail_place, align=8), builder.fmul(spread(arguments[3]), term))
-        builder.store(tail, tail_place, align=8)
-        following = builder.fmul(builder.fmul(spread(arguments[4]), factor), term)
-        normal = builder.fcmp_ordered(">", following, constant(1e-280))  # arithmetic with subnormals is slow
-        builder.store(builder.select(normal, following, constant(0.0)), term_place, align=8)
-        scaled = builder.fmul(tail, constant(65536.0))
-        scaled = builder.select(
-            builder.fcmp_ordered("<", scaled, constant(65535.0)), scaled, constant(65535.0)
+        x = builder.fadd(builder.fadd(norm, builder.fmul(a, log)), builder.fmul(b, rest))
+        kept = builder.fcmp_ordered(">=", x, _constant(LOST))
+        x = builder.select(kept, x, _constant(0.0))
+        # The last bits of a large number are those of a whole one, and the exponent of its power of 2.
+        shifted = builder.fadd(builder.fmul(x, _constant(1.0 / math.log(2.0))), _constant(_WHOLE_FROM))
+        wholes = ir.VectorType(_WHOLE, LEVELS)
+        exponent = builder.shl(
+            builder.bitcast(shifted, wholes), ir.Constant(wholes, [ir.Constant(_WHOLE, 52)] * LEVELS)
         )
-        scaled = builder.select(builder.fcmp_ordered(">", scaled, constant(0.0)), scaled, constant(0.0))
-        whole = builder.fptosi(scaled, ir.VectorType(place, LEVELS))
-        builder.store(
-            builder.trunc(whole, shorts), builder.inttoptr(arguments[5], shorts.as_pointer()), align=2
+        whole = builder.fsub(shifted, _constant(_WHOLE_FROM))
+        for part in (_LOG_2_HIGH, _LOG_2_LOW):
+            x = builder.fsub(x, builder.fmul(whole, _constant(part)))
+        total = _constant(1.0 / math.factorial(12))
+        for power in range(11, -1, -1):
+            total = builder.fadd(builder.fmul(total, x), _constant(1.0 / math.factorial(power)))
+        term = builder.fmul(total, builder.bitcast(exponent, _DOUBLES))
+        _store(builder, builder.select(kept, term, _constant(0.0)), arguments[0])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.float64, types.float64, types.float64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def sum_tails(_typing: Any, tails: Any, terms: Any, inverses: Any, odds: Any, a: Any, b: Any) -> Any:
+    """Store LEVELS probabilities that Beta(a, b) exceeds x, for a whole number a.
+
+    They are those of fewer than a successes in a + b - 1 trials, summed from a - 1 on down.
+
+    `terms` is the address of x^a (1 - x)^b / B(a, b), `inverses` of each 1 / x, `odds` of each (1 - x) / x.
+    """
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        given, inverse, factor = (_load(builder, address, _DOUBLES) for address in arguments[1:4])
+        a, b = arguments[4:]
+        one, zero = ir.Constant(_DOUBLE, 1.0), ir.Constant(_DOUBLE, 0.0)
+        first = builder.fmul(builder.fmul(given, inverse), _spread(builder, builder.fdiv(one, b), LEVELS))
+        term, total, left = (
+            cgutils.alloca_once_value(builder, value) for value in (first, first, builder.fsub(a, one))
         )
+        test, body, end = (builder.append_basic_block(name) for name in ("test", "body", "end"))
+        builder.branch(test)
+        builder.position_at_end(test)
+        least = builder.fmul(builder.load(total), _constant(1e-17))
+        counts = builder.bitcast(builder.fcmp_ordered(">", builder.load(term), least), ir.IntType(LEVELS))
+        some = builder.icmp_unsigned("!=", counts, ir.Constant(ir.IntType(LEVELS), 0))
+        more = builder.fcmp_ordered(">", builder.load(left), zero)
+        builder.cbranch(builder.and_(more, some), body, end)
+        builder.position_at_end(body)
+        successes = builder.load(left)
+        ratio = builder.fdiv(successes, builder.fsub(builder.fadd(a, b), successes))
+        following = builder.fmul(builder.load(term), builder.fmul(_spread(builder, ratio, LEVELS), factor))
+        builder.store(following, term)
+        builder.store(builder.fadd(builder.load(total), following), total)
+        builder.store(builder.fsub(successes, one), left)
+        builder.branch(test)
+        builder.position_at_end(end)
+        tail = builder.load(total)
+        below = builder.fcmp_ordered("<", tail, _constant(1.0))
+        _store(builder, builder.select(below, tail, _constant(1.0)), arguments[0])
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 4, types.float64, types.float64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def step_tails(
+    _typing: Any, tails: Any, terms: Any, factors: Any, share: Any, growth: Any, limits: Any
+) -> Any:
+    """Add share * term to each tail, multiply each term by growth * factor, and store the new limits.
+
+    `tails`, `terms`, `factors` and `limits` are addresses of LEVELS numbers; limits have 16 bits.
+    """
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        term, factor = _load(builder, arguments[1], _DOUBLES), _load(builder, arguments[2], _DOUBLES)
+        share, growth = (_spread(builder, number, LEVELS) for number in arguments[3:5])
+        tail = builder.fadd(_load(builder, arguments[0], _DOUBLES), builder.fmul(share, term))
+        _store(builder, tail, arguments[0])
+        following = builder.fmul(builder.fmul(growth, factor), term)
+        normal = builder.fcmp_ordered(">", following, _constant(1e-280))  # arithmetic with subnormals is slow
+        _store(builder, builder.select(normal, following, _constant(0.0)), arguments[1])
+        _store_limits(builder, tail, arguments[5])
         return context.get_dummy_value()
 
     whole_type, number_type = types.int64, types.float64

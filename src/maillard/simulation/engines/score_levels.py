@@ -9,8 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from maillard.simulation.compiling import rare
-from maillard.simulation.engines.level_vectors import LANES, LEVELS, store_limits
+from maillard.simulation.compiling import borrowed, rare
+from maillard.simulation.engines.level_vectors import (
+    LANES,
+    LEVELS,
+    copy_short,
+    double_at,
+    set_limits,
+    set_terms,
+    store_double,
+    sum_tails,
+)
 from maillard.simulation.engines.random_words import COUNT, STATE_SIZE
 from maillard.simulation.engines.score_envelopes import log_norm
 from maillard.simulation.engines.score_sampling import beta_hazard
@@ -18,38 +27,51 @@ from maillard.simulation.engines.score_sampling import beta_hazard
 # Rows of the table: per arm the pulls, sums and parameters of its score, and STATE, single numbers at the
 # following positions. The parts of PARTS follow from row PARTS on, in one piece.
 N, S, A, B, STATE, PARTS = range(6)
-# NEXT: the next random number. APART: the arm whose limits changed last; those in the table are older.
+# NEXT: the next random number. CHANGED: the arm whose limits changed last; its entries in filters are older.
 # INVALID: an arm whose score parameters are invalid, or -1. WORK: done in rare cases since the thresholds
 # were placed.
-STARTED, NEXT, APART, INVALID, WORK, PATIENCE, SINCE = range(7)
+STARTED, NEXT, CHANGED, INVALID, WORK, PATIENCE, SINCE = range(7)
 NUMBERS = 4 * COUNT
 SPARE = LANES // 4  # doubles that a reader of vectors may read after the last number
-# Where the parts begin, in doubles: random words and the state of their generators; of each threshold x,
-# x and 1 - x, their logarithms, (1 - x) / x, and a place for a sum; the limits of the arm that is apart; of
-# each level, the limits of all arms; of each arm, the probabilities that its score exceeds each x (tails),
-# and x^a (1 - x)^b / B(a, b) (terms).
+# Where the parts begin, in doubles: random words and the state of their generators; of each threshold x, at
+# first x and 1 - x, then their logarithms, (1 - x) / x, and 1 / x and 1 / (1 - x); two filters, which have of
+# every arm one of its limits; of each arm, the limits of its levels, the probabilities that its score exceeds
+# each x (tails), and x^a (1 - x)^b / B(a, b) (terms).
 WORDS = 0
 GENERATORS = COUNT + SPARE
 THRESHOLDS = GENERATORS + STATE_SIZE
 LOGS = THRESHOLDS + 2 * LEVELS
 ODDS = LOGS + 2 * LEVELS
-TERM = ODDS + LEVELS
-KEPT = TERM + LEVELS
-LIMITS = KEPT + 8
-UNIT = 65536.0  # of limits
-LOST = -600.0  # the logarithm below which a term counts as 0
+INVERSES = ODDS + LEVELS
+FILTER = INVERSES + 2 * LEVELS
+FILTERED = 3  # levels that the filter leaves out; the low filter leaves out level 0
 LEAST = 1e-12  # between the thresholds and 0 or 1
-LOWEST_HAZARD = 13.0  # P(no score exceeds the lowest threshold) is exp(-13)
+# The sums of hazards that the thresholds should have. That of the lowest is far above the others: the sums
+# fall as the scores concentrate, until the thresholds are placed anew.
+LOWEST_HAZARD, LOW_HAZARD, HAZARD_SCALE = 26.0, 10.0, 3.0
+# The thresholds are placed anew after this much work, to which is added some for each round.
+PATIENCE_PER_ARM, FIRST_PATIENCE = 0.5, 50.0
+WORK_PER_ROUND, WORK_PER_ROUND_AND_ARM = 0.04, 0.0004
 
 
 def rounded_up(arms: int) -> int:
-    """Return the number of places for arms: whole vectors, with one for no arm."""
-    return LANES * (arms // LANES + 1)
+    """Return the number of places for arms: whole vectors."""
+    return LANES * ((arms + LANES - 1) // LANES)
+
+
+def low_filter_at(arms: int) -> int:
+    """Return where the low filter begins."""
+    return FILTER + rounded_up(arms) // 4
+
+
+def limits_at(arms: int) -> int:
+    """Return where the limits of all arms begin."""
+    return FILTER + 2 * (rounded_up(arms) // 4)
 
 
 def tails_at(arms: int) -> int:
     """Return where the probabilities of all arms begin."""
-    return LIMITS + LEVELS * rounded_up(arms) // 4
+    return limits_at(arms) + LEVELS * rounded_up(arms) // 4
 
 
 def terms_at(arms: int) -> int:
@@ -94,12 +116,21 @@ def place_thresholds(w: Any, arms: int, t: int) -> None:
         sum_hazards(parts, arms, hazards)
         if largest_ratio(hazards) < 2.0:
             break
-    w[STATE, WORK], w[STATE, PATIENCE], w[STATE, SINCE] = 0.0, 100.0 + 8.0 * arms, t
+    w[STATE, WORK], w[STATE, PATIENCE], w[STATE, SINCE] = 0.0, FIRST_PATIENCE + PATIENCE_PER_ARM * arms, t
+
+
+def is_out_of_patience(w: Any, arms: int, t: int) -> bool:
+    """Return whether rare cases took so much work that new thresholds pay."""
+    per_round = WORK_PER_ROUND + WORK_PER_ROUND_AND_ARM * arms
+    return w[STATE, WORK] > w[STATE, PATIENCE] + per_round * (t - w[STATE, SINCE])
 
 
 def wanted_hazard(level: int) -> float:
     """Return the sum of hazards that a threshold should have, so that few arms share the highest level."""
-    return -2.0 * np.log1p((level - LEVELS) / LEVELS * -np.expm1(-0.5 * LOWEST_HAZARD))
+    if level == 0:
+        return LOWEST_HAZARD
+    share = (LEVELS - level) / (LEVELS - 1)
+    return -HAZARD_SCALE * np.log1p(share * np.expm1(-LOW_HAZARD / HAZARD_SCALE))
 
 
 def largest_ratio(hazards: Any) -> float:
@@ -145,82 +176,37 @@ def set_threshold(parts: Any, level: int, x: float) -> None:
     parts[THRESHOLDS + level], parts[THRESHOLDS + LEVELS + level] = x, 1.0 - x
     parts[LOGS + level], parts[LOGS + LEVELS + level] = np.log(x), np.log1p(-x)
     parts[ODDS + level] = (1.0 - x) / x
+    parts[INVERSES + level], parts[INVERSES + LEVELS + level] = 1.0 / x, 1.0 / (1.0 - x)
 
 
 @rare
 def set_all_tails(w: Any, arms: int) -> None:
     """Compute the probabilities, terms and limits of all arms from their parameters."""
-    parts = parts_of(w)
     for arm in range(arms):
         set_tails(w, arms, arm)
-        w[STATE, APART] = arm
-        set_limits(parts, arms, arm)
-        store_apart(w, arms)
-    w[STATE, APART] = arms
-    for level in range(LEVELS):
-        parts[KEPT : KEPT + 8].view(np.uint16)[level] = 0
 
 
 @rare
 def set_tails(w: Any, arms: int, arm: int) -> None:
-    """Compute the probabilities and the terms of an arm.
-
-    If a is whole, the probability that a score exceeds x is that of fewer than a successes in a + b - 1
-    trials.
-    """
-    parts, a, b = parts_of(w), w[A, arm], w[B, arm]
-    first, last = tails_at(arms) + LEVELS * arm, terms_at(arms) + LEVELS * arm
-    tails, terms = parts[first : first + LEVELS], parts[last : last + LEVELS]
-    norm, whole = log_norm(a, b), a == np.floor(a)
+    """Compute the probabilities, the terms and the limits of an arm."""
+    w = borrowed(w)
+    a, b, parts = w[A, arm], w[B, arm], w[PARTS].ctypes.data
+    tails, terms = parts + 8 * (tails_at(arms) + LEVELS * arm), parts + 8 * (terms_at(arms) + LEVELS * arm)
+    set_terms(terms, parts + 8 * LOGS, log_norm(a, b), a, b)
+    if a == np.floor(a):
+        sum_tails(tails, terms, parts + 8 * INVERSES, parts + 8 * ODDS, a, b)
     for level in range(LEVELS):
-        log = norm + a * parts[LOGS + level] + b * parts[LOGS + LEVELS + level]
-        terms[level] = np.exp(log) if log >= LOST else 0.0
-        x = parts[THRESHOLDS + level]
-        if not whole and log >= LOST:
-            tails[level] = -np.expm1(-beta_hazard(a, b, x))
-    if whole:
-        set_binomial_tails(parts, a, b, tails, terms)
-    for level in range(LEVELS):
-        if terms[level] == 0.0:
-            tails[level] = 1.0 if parts[THRESHOLDS + level] < a / (a + b) else 0.0
+        x = double_at(parts + 8 * (THRESHOLDS + level))
+        if double_at(terms + 8 * level) == 0.0:
+            store_double(tails + 8 * level, 1.0 if x < a / (a + b) else 0.0)
+        elif a != np.floor(a):
+            store_double(tails + 8 * level, -np.expm1(-beta_hazard(a, b, x)))
+    set_limits(tails, parts + 8 * limits_at(arms) + 2 * LEVELS * arm)
+    set_filters(parts, arms, arm)
 
 
-def set_binomial_tails(parts: Any, a: float, b: float, tails: Any, terms: Any) -> None:
-    """Compute the probabilities of fewer than a successes in a + b - 1 trials, from a - 1 on down."""
-    term, odds = parts[TERM : TERM + LEVELS], parts[ODDS : ODDS + LEVELS]
-    for level in range(LEVELS):
-        term[level] = tails[level] = terms[level] / (parts[THRESHOLDS + level] * b)
-    j, trials, share = a - 1.0, a + b, 1.0
-    while j > 0.0 and share > 1e-16:
-        stop = max(j - 8.0, 0.0)
-        while j > stop:
-            ratio = j / (trials - j)
-            for level in range(LEVELS):
-                term[level] *= ratio * odds[level]
-                tails[level] += term[level]
-            j -= 1.0
-        share = 0.0
-        for level in range(LEVELS):
-            share = max(share, term[level] / tails[level]) if tails[level] > 0.0 else share
-    for level in range(LEVELS):
-        tails[level] = min(tails[level], 1.0)
-
-
-def set_limits(parts: Any, arms: int, arm: int) -> None:
-    """Compute the limits of the arm that is apart."""
-    first = tails_at(arms) + LEVELS * arm
-    tails, kept = parts[first : first + LEVELS], parts[KEPT : KEPT + 8].view(np.uint16)
-    for level in range(LEVELS):
-        kept[level] = np.uint16(np.int32(min(max(tails[level] * UNIT, 0.0), UNIT - 1.0)))
-
-
-def put_back(w: Any, arms: int) -> None:
-    """Store the limits of the arm that is apart with those of the others."""
-    store_apart(w, arms)
-    w[STATE, APART] = arms
-
-
-def store_apart(w: Any, arms: int) -> None:
-    """Store the limits of the arm that is apart, or those of no arm, with those of the others."""
-    parts = w[PARTS].ctypes.data
-    store_limits(parts + 8 * LIMITS, rounded_up(arms), int(w[STATE, APART]), parts + 8 * KEPT)
+def set_filters(parts: int, arms: int, arm: int) -> None:
+    """Copy limits of an arm to the filters; `parts` is an address."""
+    limits = parts + 8 * limits_at(arms) + 2 * LEVELS * arm
+    copy_short(parts + 8 * FILTER + 2 * arm, limits + 2 * FILTERED)
+    copy_short(parts + 8 * low_filter_at(arms) + 2 * arm, limits)

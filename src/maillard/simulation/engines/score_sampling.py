@@ -125,7 +125,7 @@ def sample_normal_above(z: float, rng: Any) -> float:
 def sample_beta_above(a: float, b: float, threshold: float, above: float, rng: Any) -> float:
     """Sample Beta(a, b), a, b >= 1, above a threshold: by rejection, or under a log-density tangent."""
     slope = (b - 1.0) / (1.0 - threshold) - (a - 1.0) / threshold
-    if above > 0.1 or slope == 0.0:
+    if above > 0.4 or slope <= 0.0:
         x = sample_beta(a, b, rng)
         while x <= threshold:
             x = sample_beta(a, b, rng)
