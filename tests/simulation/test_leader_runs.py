@@ -36,7 +36,8 @@ def one_by_one(above, limit, mean, deviation, rounds, *, rng):
 
 def at_once(case, rng):
     above, limit, mean, deviation, rounds = case
-    runs = [leader_runs.sample_run(above, limit, mean, deviation, rounds, rng) for _ in range(RUNS)]
+    numbers = rng.standard_normal(RUNS)
+    runs = [leader_runs.sample_run(above, limit, mean, deviation, rounds, each, rng) for each in numbers]
     return np.array(runs).T
 
 

@@ -36,7 +36,7 @@ from maillard.simulation.cuda.engines.trial_memory import (
     save_leader,
 )
 from maillard.simulation.cuda.warps import FULL_WARP, sync_warp
-from maillard.simulation.engines.leader_runs import CERTAIN, longest_run, rounds_before, sample_crossing
+from maillard.simulation.engines.leader_runs import longest_run, rounds_before, sample_run
 from maillard.simulation.engines.random_numbers import normal, uniform
 
 cuda = cuda_toolkit.cuda()
@@ -48,23 +48,6 @@ RUNNING, NEEDS_CHOICE, NEEDS_UPDATE, NEEDS_REBUILD_ALL, NEEDS_REBUILD, DONE = ra
 def count_in_warp(yes: bool) -> int:
     """Return the number of threads of the warp for which this is true."""
     return cuda.popc(cuda.ballot_sync(FULL_WARP, yes))
-
-
-def sample_run(
-    above: float, limit: float, mean: float, deviation: float, rounds: float, number: float, rng: Any
-) -> tuple[float, float]:
-    """Do what `leader_runs.sample_run` does, with a given normal number.
-
-    Normal numbers are generated in pairs: the other one is for the reward of the arm that is chosen next.
-    """
-    gained = rounds * mean + deviation * np.sqrt(rounds) * number
-    if rounds > 1.0:
-        end = above + gained - limit * rounds
-        exponent = 2.0 * above * end / (rounds * deviation * deviation)
-        if exponent < CERTAIN and (end < 0.0 or uniform(rng) < np.exp(-exponent)):
-            done, end = sample_crossing(above / deviation, end / deviation, rounds, rng)
-            return done, end * deviation - above + limit * done
-    return rounds, gained
 
 
 def record_regret(
@@ -176,7 +159,7 @@ def build(
                         if pairs > 0:
                             most = max(min(longest_run(above, deviation), float(left)), 1.0)
                     before = rounds_before(rivals + mixed * (1.0 - rivals), rng)
-                    one, spare = normals(rng)
+                    one, spare = normals(rng)  # the second is for the reward of the arm that is chosen next
                     done, total = sample_run(above, limit, mean, deviation, min(before, most), one, rng)
                     x[COUNT] += done
                     x[SUM] += total

@@ -45,14 +45,15 @@ def longest_run(above: float, deviation: float) -> float:
 
 
 def sample_run(
-    above: float, limit: float, mean: float, deviation: float, rounds: float, rng: Any
+    above: float, limit: float, mean: float, deviation: float, rounds: float, number: float, rng: Any
 ) -> tuple[float, float]:
     """Sample a number of rounds that the leader wins, and stop after the first with a mean below the limit.
 
-    `above`: the leader's sum minus the limit times its pulls. Returns the number of rounds, and the sum of
-    their rewards. In the last round the mean may be below the limit; the caller checks that.
+    `above`: the leader's sum minus the limit times its pulls. `number`: a standard normal number, given
+    because a GPU generates them in pairs. Returns the number of rounds, and the sum of their rewards. In the
+    last round the mean may be below the limit; the caller checks that.
     """
-    gained = rounds * mean + deviation * np.sqrt(rounds) * normal(rng)
+    gained = rounds * mean + deviation * np.sqrt(rounds) * number
     if rounds > 1.0:
         end = above + gained - limit * rounds
         exponent = 2.0 * above * end / (rounds * deviation * deviation)

@@ -27,6 +27,7 @@ from maillard.simulation.engines.leader_runs import (
     rounds_before,
     sample_run,
 )
+from maillard.simulation.engines.random_numbers import normal
 from maillard.simulation.engines.reward_sampling import sample_reward
 from maillard.simulation.sampler_calls import call_sampler, generator_of
 
@@ -138,7 +139,10 @@ def build(
                         if before > 0.0:
                             run = min(before, most)
                             if code == GAUSSIAN:
-                                done, total = sample_run(above, limit, first[lead], second[lead], run, rng)
+                                number = normal(rng)
+                                done, total = sample_run(
+                                    above, limit, first[lead], second[lead], run, number, rng
+                                )
                             else:
                                 done, total = run, count_successes(first[lead], run, rng)
                             # Below the limit, the next round is like any other.
