@@ -9,6 +9,7 @@ from scipy import stats
 import maillard
 from maillard.problems import problem
 from maillard.simulation import cpu_backend
+from maillard.simulation.c_samplers import address_of_sampler, sample_binomial
 from maillard.simulation.compiled_plans import compile_plan
 from maillard.simulation.engines import lazy_sampled, leader_runs, trial_loop
 from maillard.simulation.plans import Plan
@@ -109,7 +110,8 @@ def test_a_safe_run_of_failures_stays_above_the_limit(above, limit) -> None:
 @pytest.mark.parametrize("rounds", [1, 7, leader_runs.FEW, leader_runs.FEW + 1, 900])
 def test_the_successes_of_a_run_are_binomial(rounds) -> None:
     rng = np.random.default_rng(5)
-    counts = np.array([leader_runs.count_successes(0.1, rounds, rng) for _ in range(RUNS)])
+    binomial, numbers = address_of_sampler(sample_binomial), np.zeros(2)
+    counts = np.array([leader_runs.count_successes(0.1, rounds, binomial, numbers, rng) for _ in range(RUNS)])
     found, least = np.bincount(counts.astype(np.int64), minlength=int(rounds) + 1), 10.0
     p_values = []
     for p in (0.1, 0.12):
@@ -130,9 +132,9 @@ def test_trials_with_rewards_0_and_1_have_runs(monkeypatch) -> None:
     lengths = []
     right = trial_loop.count_successes
 
-    def counted(mean, rounds, rng):
+    def counted(mean, rounds, *arguments):
         lengths.append(rounds)
-        return right(mean, rounds, rng)
+        return right(mean, rounds, *arguments)
 
     plan = plan_of("ms", "bernoulli:0.9,0.1", 400, 3)
     compiled = compile_plan(plan, trial_loop)

@@ -66,6 +66,8 @@ class CompiledPlan(NamedTuple):
     "What must live as long as the addresses are used."
     in_python: bool = False
     "Whether the loop runs in Python."
+    has_runs: bool = False
+    "Whether the loop simulates many rounds at once."
 
 
 def engines_for(plan: Plan) -> list[str]:
@@ -101,9 +103,11 @@ def compile_plan(plan: Plan, loop: Any) -> CompiledPlan:
     cumulative = cumulative_mixed_in(plan.policy, plan.problem.arms)
     shape = formulas.engine_shape(formula_policy(plan.policy)) or ""
     functions: tuple[Any, ...] = _ENGINES[engine][shape]
+    has_runs = loop is trial_loop and (engine, shape) == (LAZY, "sampled")
     if loop is trial_loop:
-        functions += lazy_sampled.RUNS if (engine, shape) == (LAZY, "sampled") else trial_loop.NO_RUNS
-    return formula_plan(plan, compiling.compile_function(loop.build, functions, loop.SIGNATURE), cumulative)
+        functions += lazy_sampled.RUNS if has_runs else trial_loop.NO_RUNS
+    run = compiling.compile_function(loop.build, functions, loop.SIGNATURE)
+    return formula_plan(plan, run, cumulative)._replace(has_runs=has_runs)
 
 
 def cumulative_mixed_in(policy: Policy, arms: int) -> formulas.MixedIn:

@@ -48,8 +48,9 @@ def prepare(plan: Plan) -> None:
     if isinstance(plan.problem, ContextualProblem):
         compile_context_plan(plan, plan.problem)
     else:
-        in_python = _compiled(plan).in_python
-        problem_arguments(plan.problem, sampler_of(plan.problem, in_python=in_python))
+        compiled = _compiled(plan)
+        sampler = sampler_of(plan.problem, in_python=compiled.in_python)
+        problem_arguments(plan.problem, sampler, has_runs=compiled.has_runs)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -79,8 +80,11 @@ def device_name() -> str:
     return CPU
 
 
-def problem_arguments(problem: Problem, sampler: NoSampler) -> tuple[Any, ...]:
-    """Return the problem's arguments of a loop: reward distribution, true means, delay, churn."""
+def problem_arguments(problem: Problem, sampler: NoSampler, *, has_runs: bool = False) -> tuple[Any, ...]:
+    """Return the problem's arguments of a loop: reward distribution, true means, delay, churn.
+
+    `has_runs`: whether the loop simulates many rounds at once.
+    """
     code, first, second, values, ends = problem.reward_distribution()
     if sampler.code is not None:
         code, values, ends = sampler.code, sampler.values, sampler.ends
@@ -92,10 +96,11 @@ def problem_arguments(problem: Problem, sampler: NoSampler) -> tuple[Any, ...]:
     )
     churn = np.array(problem.churn, np.float64)
     address = sampler.address or reward_sampler(code)
-    binomial = address_of_sampler(sample_binomial) if delays[0] == codes.GEOMETRIC else 0
+    counts = (has_runs and code == codes.BERNOULLI) or delays[0] == codes.GEOMETRIC
+    binomial = address_of_sampler(sample_binomial) if counts else 0
     beta = address_of_sampler(sample_beta) if churn.size else 0
     means = problem.true_means.copy()
-    return code, address, first, second, values, ends, means, *delays, churn, binomial, beta
+    return code, address, first, second, values, ends, means, *delays, churn, binomial, np.zeros(2), beta
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +125,7 @@ def run_trials(
     goal = np.zeros(0) if problem.threshold is None else np.array([problem.threshold, problem.epsilon])
     stop = np.zeros(1, np.int64) if stop is None else stop
     sampler = sampler_of(problem, in_python=compiled.in_python)
-    problem_values = problem_arguments(problem, sampler)
+    problem_values = problem_arguments(problem, sampler, has_runs=compiled.has_runs)
     key, bits = policy_key(plan.policy), [np.random.PCG64(0) for _ in range(trial_loop.TRIALS_PER_CALL)]
     rngs = tuple(np.random.Generator(each) for each in bits)
     generators = rngs if compiled.in_python else generator_words(bits)

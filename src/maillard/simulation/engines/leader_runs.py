@@ -23,6 +23,7 @@ import numpy as np
 
 from maillard.simulation.compiling import rare
 from maillard.simulation.engines.random_numbers import exponential, normal, uniform
+from maillard.simulation.sampler_calls import call_sampler
 
 # Rounds of a run, divided by the squared distance to the limit in standard deviations of a reward: a path
 # this long reaches the limit with a probability of at most 2 P(Z > sqrt(18)), about 1 in 45,000.
@@ -69,10 +70,14 @@ def longest_safe_run(above: float, limit: float) -> float:
 
 
 @rare
-def count_successes(mean: float, rounds: float, rng: Any) -> float:
-    """Sample the sum of a number of rewards 0 or 1."""
+def count_successes(mean: float, rounds: float, binomial: int, numbers: Any, rng: Any) -> float:
+    """Sample the sum of a number of rewards 0 or 1.
+
+    `binomial`: the address of a sampler of binomial numbers. `numbers`: memory for its arguments.
+    """
     if rounds > FEW:
-        return float(rng.binomial(int(rounds), mean))
+        numbers[0], numbers[1] = rounds, mean
+        return call_sampler(binomial, rng, numbers.ctypes.data)
     count = 0
     for _ in range(int(rounds)):
         count += int(uniform(rng) < mean)

@@ -31,8 +31,8 @@ def build(compute: Any, update: Any, fingerprint: int) -> Any:
 
     def run(  # type: ignore[no-untyped-def]
         f, constant, decaying, decay, forced, code, sampler, first, second, values, ends, true_means,
-        delay_code, delay, churn, binomial, beta, chosen, rewards, logs, all_logs, observed_pulls,
-        observed_sums, rng,
+        delay_code, delay, churn, binomial, numbers, beta, chosen, rewards, logs, all_logs,
+        observed_pulls, observed_sums, rng,
     ):  # fmt: skip
         arms, observed, since = first.size, fingerprint * 0, np.zeros(first.size, np.int64)
         table, queue = begin(arms), make_queue(delay_code, min(delay, float(chosen.size)))
@@ -64,7 +64,7 @@ def build(compute: Any, update: Any, fingerprint: int) -> Any:
             else:
                 observed = queue_reward(
                     update, f, w, arms, queue, since, arm, reward, t, observed, delay_code, delay,
-                    binomial, rng,
+                    binomial, numbers, rng,
                 )  # fmt: skip
             replace_arm(w, first, true_means, since, churn, beta, arm, t, rng)
         copy_tally(table, arms, observed_pulls, observed_sums)

@@ -56,7 +56,8 @@ PROBLEM = (
     _I8,  # code of the delay
     _F8,  # delay
     NUMBERS,  # churn: rate and Beta parameters of new means; or empty
-    _I8,  # the address of a sampler of binomial numbers, for geometric delays
+    _I8,  # the address of a sampler of binomial numbers, for geometric delays and runs of rewards 0 and 1
+    NUMBERS,  # memory for its two arguments
     _I8,  # the address of a sampler of Beta numbers, for churn
 )
 SIGNATURE = _I8(
@@ -103,8 +104,8 @@ def build(
 
     def run(  # type: ignore[no-untyped-def]
         f, constant, decaying, decay, forced, code, sampler, first, second, values, ends, true_means,
-        delay_code, delay, churn, binomial, beta, goal, checkpoints, all_regret, all_pulls, observed_pulls,
-        observed_sums, choices, choice_count, stop, trials, rngs,
+        delay_code, delay, churn, binomial, numbers, beta, goal, checkpoints, all_regret, all_pulls,
+        observed_pulls, observed_sums, choices, choice_count, stop, trials, rngs,
     ):  # fmt: skip
         arms, horizon = first.size, checkpoints[-1]
         f, constant, first, second = borrowed(f), borrowed(constant), borrowed(first), borrowed(second)
@@ -144,7 +145,8 @@ def build(
                                     above, limit, first[lead], second[lead], run, number, rng
                                 )
                             else:
-                                done, total = run, count_successes(first[lead], run, rng)
+                                done = run
+                                total = count_successes(first[lead], run, binomial, numbers, rng)
                             # Below the limit, the next round is like any other.
                             uncertain = uncertain and done == run and above + total >= limit * done
                             place = record_run(regret, pulls, checkpoints, place, true_means, lead, t, done)
@@ -180,7 +182,7 @@ def build(
                 elif nonstationary:
                     observed = queue_reward(
                         update, f, w, arms, queue, since, arm, reward, t, observed, delay_code, delay,
-                        binomial, rng,
+                        binomial, numbers, rng,
                     )  # fmt: skip
                 if nonstationary:
                     lost += replace_arm(w, first, true_means, since, churn, beta, arm, t, rng)
@@ -258,27 +260,26 @@ def arm_at(cumulative: Any, position: float) -> int:
 def make_queue(delay_code: int, delay: float) -> Any:
     """Return the queue of delayed rewards, one per column: arm, reward, round.
 
-    The first column has the position of the oldest reward and the number of waiting ones. The last row is for
-    the numbers of a binomial distribution.
+    The first column has the position of the oldest reward and the number of waiting ones.
     """
     size = int(delay) + 1
     if delay_code == GEOMETRIC:
         # How many wait is a sum of independent bits, of mean and variance at most `delay`.
         size = int(delay + 40.0 * np.sqrt(delay)) + 1000
-    return np.zeros((4, 1 + size))
+    return np.zeros((3, 1 + size))
 
 
 @rare
 def queue_reward(
     update: Any, f: Any, w: Any, arms: int, queue: Any, since: Any, arm: int, reward: float, t: int,
-    observed: int, delay_code: int, delay: float, binomial: int, rng: Any,
+    observed: int, delay_code: int, delay: float, binomial: int, numbers: Any, rng: Any,
 ) -> int:  # fmt: skip
     """Queue a reward, apply those that are due, and return how many rewards were observed so far."""
     size, head, waiting = queue.shape[1] - 1, int(queue[0, 0]), int(queue[1, 0])
     last = 1 + (head + waiting) % size
     queue[0, last], queue[1, last], queue[2, last] = arm, reward, t
     waiting += 1
-    for _ in range(count_due(delay_code, delay, waiting, t, queue, binomial, rng)):
+    for _ in range(count_due(delay_code, delay, waiting, t, binomial, numbers, rng)):
         first = 1 + head
         taken = first
         if delay_code == GEOMETRIC:  # memoryless: any of them may be next, and the first takes its place
@@ -297,15 +298,15 @@ def queue_reward(
 
 @rare
 def count_due(
-    delay_code: int, delay: float, waiting: int, t: int, queue: Any, binomial: int, rng: Any
+    delay_code: int, delay: float, waiting: int, t: int, binomial: int, numbers: Any, rng: Any
 ) -> int:
     """Return how many waiting rewards are observed at the end of round t."""
     if delay_code == FIXED:
         return 1 if waiting > delay else 0
     if delay_code == BATCHED:
         return waiting if t % int(delay) == 0 else 0
-    queue[3, 0], queue[3, 1] = waiting, 1.0 / (1.0 + delay)
-    return int(call_sampler(binomial, rng, queue[3].ctypes.data))
+    numbers[0], numbers[1] = waiting, 1.0 / (1.0 + delay)
+    return int(call_sampler(binomial, rng, numbers.ctypes.data))
 
 
 @rare
