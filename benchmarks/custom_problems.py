@@ -2,8 +2,8 @@
 
 All of them sample the same Bernoulli or Gaussian rewards as a built-in problem, on one thread; times are CPU
 times. The speed of a machine varies over time, so the types alternate in short measurements, and the best
-measurement of each counts. "ms" simulates many rounds of the built-in problems at once, which no sampler
-allows: there the limit does not apply.
+measurement of each counts. "ms" samples the sum of many rewards of these built-in problems at once, but a
+sampler returns one reward at a time: there the limit does not apply.
 """
 
 from __future__ import annotations

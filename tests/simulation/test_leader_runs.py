@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from scipy import stats
 
 import maillard
-from maillard.problems import problem
+from maillard.problems import Custom, codes, problem
 from maillard.simulation import cpu_backend
 from maillard.simulation.c_samplers import address_of_sampler, sample_binomial
 from maillard.simulation.compiled_plans import compile_plan
@@ -128,22 +130,72 @@ def test_the_successes_of_a_run_are_binomial(rounds) -> None:
     assert p_values[1] < SURE  # negative control
 
 
-def test_trials_with_rewards_0_and_1_have_runs(monkeypatch) -> None:
-    lengths = []
-    right = trial_loop.count_successes
+def test_rewards_are_sampled_until_the_mean_is_below_the_limit() -> None:
+    """Compared with the mean after each reward, one by one."""
+    values, ends = np.array([[0.0, 0.3, 1.0]]), np.array([[0.5, 0.7, 1.0]])
+    numbers, stopped = (np.zeros(1), np.zeros(1), values, ends), 0
+    for seed in range(300):
+        above, limit, rounds = 1.0 + 0.01 * seed, 0.4, 20.0
+        done, total = trial_loop.sample_rewards(
+            codes.FINITE, 0, *numbers, 0, above, limit, rounds, np.random.default_rng(seed)
+        )
+        rewards = np.random.default_rng(seed).choice(values[0], 20, p=[0.5, 0.2, 0.3])
+        distances = above + rewards.cumsum() - limit * np.arange(1, 21)
+        expected = int((distances < 0).argmax()) + 1 if (distances < 0).any() else 20
+        assert done == expected
+        assert total == pytest.approx(rewards[:expected].sum(), abs=1e-12)
+        stopped += expected < 20
+    assert 30 < stopped < 270
 
-    def counted(mean, rounds, *arguments):
-        lengths.append(rounds)
-        return right(mean, rounds, *arguments)
 
-    plan = plan_of("ms", "bernoulli:0.9,0.1", 400, 3)
+@pytest.mark.parametrize(
+    ("text", "sampler"),
+    [
+        ("bernoulli:0.9,0.1", "count_successes"),
+        ("exponential:0.9,0.1", "sample_rewards"),
+        (Custom(lambda rng, arm: rng.random() + (arm == 0), means=[1.5, 0.5]), "sample_rewards"),
+    ],
+)
+def test_trials_have_runs(text, sampler, monkeypatch) -> None:
+    calls = []
+    right = getattr(trial_loop, sampler)
+
+    def counted(*arguments):
+        calls.append(arguments)
+        return right(*arguments)
+
+    plan = Plan(maillard.policy("ms", sigma2=0.25), problem(text), (400,), 3)
     compiled = compile_plan(plan, trial_loop)
-    monkeypatch.setattr(trial_loop, "count_successes", counted)
+    monkeypatch.setattr(trial_loop, sampler, counted)
     run = trial_loop.build(*lazy_sampled.ENGINE, *lazy_sampled.RUNS, 1)
     monkeypatch.setattr(cpu_backend, "_compiled", lambda _: compiled._replace(run=run, in_python=True))
     made = cpu_backend.run_trials(plan, 0, 1)
     assert made.pulls.sum() == 400
-    assert sum(lengths) > 200
+    # The number of rounds of a run is the second of its arguments, or the one before the generator.
+    assert sum(each[1] if sampler == "count_successes" else each[-2] for each in calls) > 200
+
+
+def fails_later(arm: int) -> object:
+    """Return a sampler whose reward for an arm is NaN after 100 calls."""
+    calls = []
+
+    def sample(rng, each):
+        calls.append(each)
+        return math.nan if each == arm and len(calls) > 100 else rng.random() + (each == 0)
+
+    return sample
+
+
+def test_a_sampler_that_fails_in_a_run_is_reported() -> None:
+    for arm in (0, 1):
+        plan = Plan(
+            maillard.policy("ms:floor=0.3", sigma2=0.25),
+            Custom(fails_later(arm), means=[1.5, 0.5]),
+            (2000,),
+            3,
+        )
+        with pytest.raises(maillard.InvalidValue, match=rf"sampler's reward for arm {arm}: .* got nan"):
+            cpu_backend.run_trials(plan, 0, 1)
 
 
 @pytest.mark.parametrize(
@@ -155,6 +207,10 @@ def test_trials_with_rewards_0_and_1_have_runs(monkeypatch) -> None:
         ("kl-ms:floor=0.2", "bernoulli:0.6,0.5,0.1"),
         ("ms+", "bernoulli:0.6," + ",".join(["0.3"] * 20)),
         ("ms", "gaussian:1," + ",".join(["0"] * 20) + ",variance=0.25"),
+        ("ms", "exponential:1,0.5,0.4"),
+        ("ms+:floor=0.2", "poisson:1,0.5,0.4"),
+        ("ms", "bounded:0.2/0.3/0.5,0.5/0.3/0.2,values=0/0.5/1"),
+        ("ms+", "uniform-noise:0.9,0.6,0.5"),
     ],
 )
 def test_trials_with_runs_agree_with_the_direct_engine_on_other_problems(spec, text) -> None:

@@ -13,6 +13,8 @@ rounds that are simulated one by one.
 
 With rewards 0 and 1, no bridge is needed: the leader's mean cannot fall below the limit in so few rounds that
 it would not with failures alone. The sum of that many rewards is binomial.
+
+Rewards of other distributions are sampled one by one, until the mean falls below the limit (`trial_loop`).
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ def build(
             regret, pulls = borrowed(all_regret[trial]), borrowed(all_pulls[trial])
             observed, lost, place, next_check = fingerprint * 0, 0.0, 0, 1
             mixed = constant[-1] if constant.size else 0.0
-            may_run = has_runs and code in (GAUSSIAN, BERNOULLI) and decaying.size == 0 and goal.size == 0
+            may_run = has_runs and decaying.size == 0 and goal.size == 0
             # Whether the next round is uncertain, and with which probability if nothing is mixed in.
             uncertain, rivals = False, 0.0
             if nonstationary:
@@ -129,9 +129,10 @@ def build(
                 if may_run and t > forced and not uncertain:
                     lead, rivals, rounds, limit = certain_rounds(f, w, arms, t)
                     above = w[S, lead] - limit * w[N, lead]
+                    safe = float(STOP_CHECK_INTERVAL)
                     if code == GAUSSIAN:
                         safe = longest_run(above, second[lead])
-                    else:
+                    elif code == BERNOULLI:
                         safe = longest_safe_run(above, limit)
                     most = min(rounds, safe, float(horizon - t + 1))
                     if most >= MIN_RUN:
@@ -144,9 +145,15 @@ def build(
                                 done, total = sample_run(
                                     above, limit, first[lead], second[lead], run, number, rng
                                 )
-                            else:
+                            elif code == BERNOULLI:
                                 done = run
                                 total = count_successes(first[lead], run, binomial, numbers, rng)
+                            else:
+                                done, total = sample_rewards(
+                                    code, sampler, first, second, values, ends, lead, above, limit, run, rng
+                                )
+                                if np.isnan(total):  # the user's sampler failed
+                                    return t + int(done) - 1
                             # Below the limit, the next round is like any other.
                             uncertain = uncertain and done == run and above + total >= limit * done
                             place = record_run(regret, pulls, checkpoints, place, true_means, lead, t, done)
@@ -204,6 +211,23 @@ def build(
         return 0
 
     return run
+
+
+@rare
+def sample_rewards(
+    code: int, sampler: int, first: Any, second: Any, values: Any, ends: Any, lead: int, above: float,
+    limit: float, rounds: float, rng: Any,
+) -> tuple[float, float]:  # fmt: skip
+    """Sample rewards of the leader for a number of rounds; stop after the first with a mean below the limit.
+
+    See `leader_runs`; these rewards are sampled one by one. Returns the number of rounds and the sum.
+    """
+    first, second, values, ends = borrowed(first), borrowed(second), borrowed(values), borrowed(ends)
+    done, total = 0.0, 0.0
+    while done < rounds and above + total >= limit * done:  # not if a reward is NaN
+        total += sample_reward(code, sampler, first, second, values, ends, lead, rng)
+        done += 1.0
+    return done, total
 
 
 @rare
