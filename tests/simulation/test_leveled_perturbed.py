@@ -257,6 +257,16 @@ def test_the_engine_and_the_lazy_one_agree(policy, text, horizon) -> None:
     assert min(compare(plan, dataclasses.replace(plan, seed=2, engine=DIRECT), 1000)) > SURE
 
 
+def test_the_engine_and_the_lazy_one_agree_with_many_arms() -> None:
+    """More than two vectors of numbers, and more than one arm pulled often."""
+    text = "bernoulli:" + ",".join(["0.9", "0.88", "0.86"] + ["0.5"] * 67 + ["0.2"] * 100)
+    plan = Plan(maillard.policy("ts-bernoulli"), problems.problem(text), (1500,), 1)
+    assert engines_for(plan)[:2] == [LEVELED, LAZY]
+    assert min(compare(plan, dataclasses.replace(plan, seed=2, engine=LAZY), 500)) > SURE
+    shifted = dataclasses.replace(plan, problem=problems.problem(text.replace("0.88", "0.8")))
+    assert min(compare(plan, dataclasses.replace(shifted, seed=2, engine=LAZY), 500)) < SURE
+
+
 def test_a_wrong_limit_is_detected() -> None:
     """The comparison of 100,000 choices with probabilities notices limits that are 5% too high.
 
