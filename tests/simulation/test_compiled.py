@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import inspect
 import math
 import os
 import subprocess
@@ -10,13 +12,18 @@ import types
 import warnings
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
+from numba.core.codegen import JITCodeLibrary
+from numba.core.registry import cpu_target
 
 import maillard
 from maillard import Policy, real
 from maillard.simulation import SlowFormula, compiling, policy_formulas
+from maillard.simulation.engines import leader_runs
 from maillard.simulation.formula_callbacks import C_FORMULA
+from maillard.simulation.inner_functions import OuterFunctionCompiler
 from tests.conftest import NAMES, VARIANTS, make
 
 GIVEN = {
@@ -138,6 +145,31 @@ def test_fingerprints_cover_every_called_function_and_constant() -> None:
     assert isinstance(one, types.FunctionType)
     assert compiling.fingerprint_of(one) == compiling.fingerprint_of(same)
     assert compiling.fingerprint_of(one) != compiling.fingerprint_of(other)
+
+
+def test_fingerprints_cover_the_code_of_intrinsics(monkeypatch) -> None:
+    functions = leader_runs.count_successes, leader_runs.rounds_before  # only the first calls an intrinsic
+    before = [compiling.fingerprint_of(each) for each in functions]
+    monkeypatch.setattr(inspect, "getsource", lambda module: f"another {module.__name__}")
+    same = [compiling.fingerprint_of(each) == old for each, old in zip(functions, before, strict=True)]
+    assert same == [False, True]
+
+
+def test_other_functions_can_call_what_was_linked_into_a_loop() -> None:
+    """Numba keeps the functions of its own that it compiled for the loop."""
+    signature = numba.float64(compiling.NUMBERS)
+    loop = numba.njit(signature, pipeline_class=OuterFunctionCompiler)(lambda x: np.median(x))  # noqa: PLW0108
+    later = numba.njit(signature)(lambda x: np.median(x) + np.std(x))
+    numbers = np.array([3.0, 1.0, 2.0, 2.0])
+    assert loop(numbers) == 2.0
+    assert later(numbers) == pytest.approx(2.0 + math.sqrt(0.5))
+
+
+def test_a_loop_that_numba_cannot_compile_changes_nothing_for_others() -> None:
+    with pytest.raises(numba.TypingError):
+        numba.njit(numba.float64(numba.float64), pipeline_class=OuterFunctionCompiler)(lambda x: x.missing)
+    assert type(cpu_target.target_context.codegen().create_library("other")) is JITCodeLibrary
+    assert gc.isenabled()
 
 
 CACHED = """

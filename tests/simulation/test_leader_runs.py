@@ -199,6 +199,22 @@ def test_a_sampler_that_fails_in_a_run_is_reported() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "engine", "needed"),
+    [
+        ("bernoulli:0.9,0.1", None, True),
+        ("bernoulli:0.9,0.1", "direct", False),
+        ("gaussian:1,0", None, False),
+        ("gaussian:1,0,delay=geometric:5", None, True),
+    ],
+)
+def test_only_loops_that_need_the_binomial_generator_compile_it(text, engine, needed, monkeypatch) -> None:
+    compiled: list[object] = []
+    monkeypatch.setattr(cpu_backend, "address_of_sampler", compiled.append)
+    cpu_backend.prepare(plan_of("ms", text, 40, 3, engine))
+    assert compiled == [sample_binomial] * needed
+
+
+@pytest.mark.parametrize(
     ("spec", "text"),
     [
         ("ms+", "bernoulli:0.9,0.8,0.2"),

@@ -42,11 +42,16 @@ from numba.extending import intrinsic, overload, register_jitable
 
 from maillard.policies.numerics.elementwise import branch, where
 from maillard.simulation.formula_callbacks import C_FORMULA, callback, callback_for_arms
-from maillard.simulation.inner_functions import InnerFunction, InnerFunctionCompiler
+from maillard.simulation.inner_functions import (
+    INTRINSICS,
+    InnerFunction,
+    InnerFunctionCompiler,
+    OuterFunctionCompiler,
+    lowers,
+)
 from maillard.simulation.numba_errors import may_raise, reason_of
 from maillard.simulation.policy_formulas import ALL_ARMS
-from maillard.simulation.sampler_calls import call_sampler, generator_of
-from maillard.simulation.vector_operations import OVERLOADED
+from maillard.simulation.sampler_calls import generator_of
 
 _F8 = types.float64
 _FORMULA = _F8(types.CPointer(_F8), _F8, _F8, _F8, _F8, _F8)
@@ -71,7 +76,7 @@ def call(address: int, parameters: int, a: float, b: float, c: float, d: float, 
     return float(C_FORMULA(int(address))(int(parameters), a, b, c, d, e))
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@lowers(call)
 def _call_address(_typing: Any, address: Any, parameters: Any, a: Any, b: Any, c: Any, d: Any, e: Any) -> Any:
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         double = ir.DoubleType()
@@ -80,12 +85,6 @@ def _call_address(_typing: Any, address: Any, parameters: Any, a: Any, b: Any, c
         return builder.call(target, [builder.inttoptr(arguments[1], double.as_pointer()), *arguments[2:]])
 
     return _F8(types.int64, types.int64, _F8, _F8, _F8, _F8, _F8), generate
-
-
-@overload(call)
-# Numba compares the two.
-def _overload_call(address, parameters, a, b, c, d, e):  # type: ignore[no-untyped-def]
-    return lambda address, parameters, a, b, c, d, e: _call_address(address, parameters, a, b, c, d, e)  # noqa: PLW0108
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -118,7 +117,7 @@ def borrowed(array: Any) -> Any:
     return array
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@lowers(borrowed)
 def _borrow(_typing: Any, array: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         lent = cgutils.create_struct_proxy(signature.return_type)(context, builder, value=arguments[0])
@@ -126,11 +125,6 @@ def _borrow(_typing: Any, array: Any) -> Any:
         return lent._getvalue()
 
     return array(array), generate
-
-
-@overload(borrowed)
-def _overload_borrowed(array):  # type: ignore[no-untyped-def]
-    return lambda array: _borrow(array)  # noqa: PLW0108  # numba wants a function
 
 
 # Numba compares the parameters of these two functions with those of the overloads, annotations included.
@@ -159,7 +153,8 @@ def compile_function(build: Callable[..., Any], parts: tuple[Any, ...], signatur
     for reached in _reached(function, set()):
         if reached is not function:
             _register(reached)
-    dispatcher = numba.njit(signature, cache=True, nogil=True, error_model="numpy")(function)
+    options = {"cache": True, "nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+    dispatcher = numba.njit(signature, pipeline_class=OuterFunctionCompiler, **options)(function)
     return dispatcher.overloads[signature.args].entry_point
 
 
@@ -185,9 +180,7 @@ def reassociating(function: Any) -> Any:
 
 
 ENGINES = "maillard.simulation."
-_REGISTERED: dict[Any, Any] = dict.fromkeys(
-    (call, call_sampler, generator_of, borrowed, branch, where, *OVERLOADED)  # functions with an overload
-)
+_REGISTERED: dict[Any, Any] = dict.fromkeys((generator_of, branch, where))  # functions with an overload
 
 
 def _register(function: Any) -> None:
@@ -196,7 +189,7 @@ def _register(function: Any) -> None:
     Formulas may hold functions as values, which must be overloads for numba. But numba compiles an overload
     anew for callers with other options; so the functions of engines are dispatchers.
     """
-    if function in _REGISTERED:
+    if function in _REGISTERED or function in INTRINSICS:
         return
     # Inlining pays for functions that every round calls.
     options = {"error_model": "numpy", "forceinline": not hasattr(function, "rare")}
@@ -253,7 +246,7 @@ def fingerprint_of(*functions: Any) -> int:
         digest.update(f"{each.__qualname__} {marks}".encode())
         _digest_code(digest, each.__code__)
         digest.update(repr((each.__defaults__, each.__kwdefaults__)).encode())
-        if each in OVERLOADED:
+        if each in INTRINSICS:
             generators.add(each.__module__)
         for name in _names(each.__code__):
             value = each.__globals__.get(name)

@@ -21,6 +21,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
+from maillard.simulation.inner_functions import lowers
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -41,7 +43,7 @@ def call_sampler(address: int, rng: Any, arm: int) -> float:
     return float(C_SAMPLER(int(address))(None, int(arm)))
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@lowers(call_sampler)
 def _call_sampler(_typing: Any, address: Any, rng: Any, arm: Any) -> Any:
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         generator = cgutils.alloca_once_value(builder, arguments[1])
@@ -50,12 +52,6 @@ def _call_sampler(_typing: Any, address: Any, rng: Any, arm: Any) -> Any:
         return builder.call(target, [generator, arguments[2]])
 
     return types.float64(types.int64, rng, types.int64), generate
-
-
-@overload(call_sampler)
-# Numba compares the two.
-def _overload_call_sampler(address, rng, arm):  # type: ignore[no-untyped-def]
-    return lambda address, rng, arm: _call_sampler(address, rng, arm)  # noqa: PLW0108  # numba wants a function
 
 
 @intrinsic  # type: ignore[untyped-decorator]

@@ -12,7 +12,8 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic, overload
+
+from maillard.simulation.inner_functions import lowers
 
 LENGTH = 32
 _WHOLE, _DOUBLE = ir.IntType(64), ir.DoubleType()
@@ -59,7 +60,7 @@ def _larger(builder: Any, some: Any, others: Any) -> Any:
     return builder.select(builder.fcmp_ordered(">", some, others), some, others)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@lowers(count_up_to)
 def _count_up_to(_typing: Any, w: Any, row: Any, start: Any, limit: Any) -> Any:
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         numbers = builder.load(_vector_at(context, builder, w, *arguments[:3]), align=8)
@@ -69,7 +70,7 @@ def _count_up_to(_typing: Any, w: Any, row: Any, start: Any, limit: Any) -> Any:
     return types.int64(w, types.int64, types.int64, types.float64), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@lowers(add_after)
 def _add_after(_typing: Any, w: Any, row: Any, start: Any, place: Any, change: Any) -> Any:
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         address = _vector_at(context, builder, w, *arguments[:3])
@@ -82,7 +83,7 @@ def _add_after(_typing: Any, w: Any, row: Any, start: Any, place: Any, change: A
     return types.void(w, types.int64, types.int64, types.int64, types.float64), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@lowers(largest)
 def _largest(_typing: Any, w: Any, row: Any, count: Any) -> Any:
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         table, at_row, numbers = arguments
@@ -101,22 +102,3 @@ def _largest(_typing: Any, w: Any, row: Any, count: Any) -> Any:
         return builder.extract_element(left, ir.Constant(ir.IntType(32), 0))
 
     return types.float64(w, types.int64, types.int64), generate
-
-
-# Numba compares the parameters of these functions with those of the intrinsics.
-@overload(count_up_to)
-def _overload_count_up_to(w, row, start, limit):  # type: ignore[no-untyped-def]
-    return lambda w, row, start, limit: _count_up_to(w, row, start, limit)  # noqa: PLW0108
-
-
-@overload(add_after)
-def _overload_add_after(w, row, start, place, change):  # type: ignore[no-untyped-def]
-    return lambda w, row, start, place, change: _add_after(w, row, start, place, change)  # noqa: PLW0108
-
-
-@overload(largest)
-def _overload_largest(w, row, count):  # type: ignore[no-untyped-def]
-    return lambda w, row, count: _largest(w, row, count)  # noqa: PLW0108
-
-
-OVERLOADED = (add_after, count_up_to, largest)
