@@ -140,7 +140,8 @@ def find_best(w: Any, arms: int) -> None:
 def set_index(f: Any, w: Any, arms: int, arm: int, t: int) -> None:
     """Compute the base and the slope of an arm's index."""
     if f[4] == ROOT:
-        w[BASE, arm], w[SLOPE, arm] = w[MEAN, arm], 1.0 / np.sqrt(w[N, arm])
+        inverse = 1.0 / w[N, arm]  # known before the reward: the next round waits for no division
+        w[BASE, arm], w[SLOPE, arm] = w[S, arm] * inverse, np.sqrt(inverse)
     elif f[4] == QUADRATIC:
         w[BASE, arm], w[SLOPE, arm] = -np.log(w[N, arm]), w[N, arm] * w[STATE, WEIGHT]
     else:
