@@ -340,9 +340,9 @@ def has_regained_term(parts: int, terms: int, a: float, b: float) -> bool:
 def report_invalid(w: Any, arms: int, arm: int) -> None:
     """Let the next choice report the parameters of an arm: without limits, no arm wins by its level alone."""
     w[STATE, INVALID] = arm
-    limits = parts_of(w)[FILTER : tails_at(arms)].view(np.uint16)
-    for place in range(limits.size):
-        limits[place] = 0
+    parts = parts_of(w)
+    for place in range(FILTER, tails_at(arms)):
+        parts[place] = 0.0
 
 
 ENGINE = (begin, choose, update)
