@@ -363,6 +363,12 @@ def test_a_false_declaration_is_detected(policy) -> None:
         run_trials(Plan(policy, problem, (2000,), 0), 0, 20)
 
 
+def test_bounds_on_weights_that_fall_with_time_are_no_false_declaration() -> None:
+    """An upper bound may be newer than the rounds for which the lower bounds hold."""
+    plan = plan_of("boltzmann:schedule=log", "bernoulli:0.5,0.45", 50, 0, LAZY)
+    assert (run_trials(plan, 0, 400).pulls.sum(axis=1) == 50).all()
+
+
 def test_the_policies_that_run_lazily() -> None:
     assert isinstance(without_floor(plan_of("ms:floor=0.1", PROBLEMS["ties"], 10, 0).policy), Policy)
     late = plan_of("ms", "bernoulli:0.5,0.4,delay=3", 10, 0)

@@ -206,7 +206,7 @@ def test_samples_between_two_points_have_their_distribution(a, b, low, high, sam
 
     def pvalue(sample) -> float:
         sample(a, b, low, high, numbers.ctypes.data + 8, terms.ctypes.data + 8, rng, points)
-        return stats.chisquare(np.histogram(points, 40, (low, high))[0], expected).pvalue
+        return float(stats.chisquare(np.histogram(points, 40, (low, high))[0], expected).pvalue)
 
     assert min(pvalue(sample) for sample in samplers) > SURE
     terms[0] *= 1.1

@@ -30,5 +30,9 @@ class MaillardSampling(SubGaussianRewards, Sampled):
         note="Qin, Jun and Zhang 2023, Remark 7, improve the ratio to √(log K).",
     )
 
+    @property
+    def squared_gap(self) -> tuple[float, float] | None:
+        return (0.5 / self.sigma2, 0.0) if type(self).rival is MaillardSampling.rival else None
+
     def rival(self, n: Any, mean: Any, best: Any, t: Any) -> Any:
         return -gaussian_exponent(n, best - mean, self.sigma2)

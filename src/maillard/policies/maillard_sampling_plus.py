@@ -35,5 +35,9 @@ class MaillardSamplingPlus(BoostedLeaders, SubGaussianRewards, Sampled):
         source="Bian and Jun 2022, Table 1",
     )
 
+    @property
+    def squared_gap(self) -> tuple[float, float] | None:
+        return (0.5 / self.sigma2, self.d) if type(self).rival is MaillardSamplingPlus.rival else None
+
     def rival(self, n: Any, mean: Any, best: Any, t: Any) -> Any:
         return boosted_rival(gaussian_exponent(n, best - mean, self.sigma2), self.d)

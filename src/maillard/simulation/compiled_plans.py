@@ -148,7 +148,7 @@ def formula_plan(plan: Plan, run: Any, mixed: formulas.MixedIn) -> CompiledPlan:
     more = [compiling.address_of(policy, *formula) for formula in formulas.potential_formulas(policy)]
     flags = [*formulas.engine_flags(policy), *formulas.form_codes(policy)]
     if formulas.engine_shape(policy) == "sampled":
-        flags += [int(formulas.concentrates(policy))]
+        flags += [int(formulas.concentrates(policy)), *formulas.squared_gap_bits(policy)]
     values = [parameters.ctypes.data, *addresses, *flags, *[address for address, _ in more], 0]
     table, pairs = np.array(values, np.int64), pairs + more
     return CompiledPlan(run, (table, *mixed, forced), (parameters, *(each for _, each in pairs)))

@@ -105,6 +105,12 @@ def concentrates(policy: Policy) -> bool:
     return isinstance(policy, Sampled) and policy.concentrates
 
 
+def squared_gap_bits(policy: Policy) -> list[int]:
+    """Return the bits of the two numbers of `Sampled.squared_gap`, which are 0 without it."""
+    numbers = policy.squared_gap if isinstance(policy, Sampled) else None
+    return [int(bits) for bits in np.array(numbers or (0.0, 0.0)).view(np.int64)]
+
+
 def potential_formulas(policy: Policy) -> list[tuple[str, int, int]]:
     """Return the formulas of the policy's potential, or none."""
     return POTENTIAL if isinstance(policy, Sampled) and policy.has_potential else []

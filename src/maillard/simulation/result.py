@@ -213,10 +213,10 @@ class Result(Outcome):
     >>> result.values.shape, result.pulls.shape
     ((2, 10, 41), (2, 10, 2))
     >>> [row["policy"] for row in result.summary()], result.mean_regret[:, -1].round(2)
-    (['ms', 'uniform'], array([4.93, 4.99]))
+    (['ms', 'uniform'], array([4.35, 4.99]))
     >>> result.quantile([0.05, 0.95])[:, :, -1].round(1), result.tail(above=4)
-    (array([[2.7, 4.4],
-           [6.8, 5.6]]), array([ 7, 10]))
+    (array([[2. , 4.4],
+           [6.6, 5.6]]), array([ 6, 10]))
     >>> result.plot().savefig("regret.png")
     >>> result.save("result.npz")
     >>> Result.load("result.npz").trials

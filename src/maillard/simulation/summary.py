@@ -93,9 +93,9 @@ class Summary(Outcome):
     >>> from maillard import simulate
     >>> found = simulate(["ms", "uniform"], "bernoulli:0.5,0.4", 100, trials=10, seed=1, keep="summary")
     >>> found.trials, found.mean[:, -1].round(2), found.mean_pulls.sum(axis=1)
-    (10, array([4.93, 4.99]), array([100., 100.]))
+    (10, array([4.35, 4.99]), array([100., 100.]))
     >>> found.quantile(0.95)[:, -1].round(1), found.tail(above=4), found.summary()[0]["policy"]
-    (array([6.8, 5.6]), array([ 7, 10]), 'ms')
+    (array([6.6, 5.6]), array([ 6, 10]), 'ms')
     >>> found.plot("distributions").savefig("regret.png")
     """
 

@@ -67,6 +67,14 @@ class Sampled(Policy):
         return type(self).estimate is Sampled.estimate
 
     @property
+    def squared_gap(self) -> tuple[float, float] | None:
+        """Numbers c > 0 and d, if the weight of a rival is exp(-x) (1 + d x) with x = c n (best - mean)^2.
+
+        d is between 0 and 1. Simulation then seldom needs `rival`.
+        """
+        return None
+
+    @property
     def has_potential(self) -> bool:
         """Whether the log weight of a rival is -n (f(mean) - f(best) - f'(best) (mean - best)).
 

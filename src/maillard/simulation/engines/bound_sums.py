@@ -14,24 +14,32 @@ from typing import Any
 
 import numpy as np
 
-from maillard.simulation.vector_operations import LENGTH, add_after, count_up_to
+from maillard.simulation.vector_operations import LENGTH, add_after, count_up_to, number_at, set_number
 
 CHILDREN = LENGTH
 UNIT = 2.0**-31
 UNITS = 2.0**31  # per 1
-# Rows of the table, after pulls and sums of rewards: the bound of each arm, and the sums. Child c of the root
-# is entry c of the sums, and the children of entry e begin at entry 32 (e + 1). The arms are the last level.
-BOUND, SUMS = 2, 3
-NEXT_ROW = 4
+# The numbers of an arm are a column of the table, and neighbours in memory. After the arms come vectors with
+# a number per arm, then the sums: child c of the root is entry c of the sums, and the children of entry e
+# begin at entry 32 (e + 1). The arms are the last level. An engine may have more columns, at the end.
+FIELDS = 8
+BOUND = 2  # row of the table, after pulls and sums of rewards
 
 
-def make_table(arms: int, rows: int) -> Any:
-    """Return a table with these rows after NEXT_ROW, and bounds of 0.
+def make_table(arms: int, vectors: int, columns: int) -> Any:
+    """Return a table of zeros with this number of vectors, and of columns at the end."""
+    length = vector_start(arms, vectors) + first_arm(arms) + whole_nodes(arms) + FIELDS * columns
+    return np.zeros((length // FIELDS, FIELDS)).T
 
-    The arms' numbers in different rows are an odd number of cache lines apart, so that they do not compete.
-    """
-    columns = first_arm(arms) + CHILDREN * ((arms + CHILDREN - 1) // CHILDREN)
-    return np.zeros((NEXT_ROW + rows, 8 + 16 * ((columns + 8) // 16)))
+
+def whole_nodes(arms: int) -> int:
+    """Return the number of arms, rounded up to a multiple of 32."""
+    return (arms + CHILDREN - 1) & -CHILDREN
+
+
+def vector_start(arms: int, vector: int) -> int:
+    """Return the position in memory of a vector, or after the last one, of the sums."""
+    return (FIELDS + vector) * whole_nodes(arms)
 
 
 def first_arm(arms: int) -> int:
@@ -47,45 +55,45 @@ def rounded_up(bound: float) -> float:
     return np.ceil(bound * UNITS) * UNIT
 
 
-def change_bound(w: Any, arms: int, arm: int, bound: float) -> None:
-    """Replace the bound of an arm by another multiple of 2^-31."""
+def change_bound(w: Any, arms: int, sums: int, arm: int, bound: float) -> None:
+    """Replace the bound of an arm by another multiple of 2^-31; `sums` is the position of the sums."""
     change = bound - w[BOUND, arm]
     w[BOUND, arm] = bound
     entry = first_arm(arms) + arm
     while True:
         start = entry & -CHILDREN
-        add_after(w, SUMS, start, entry - start, change)
+        add_after(w, sums + start, entry - start, change)
         if start == 0:
             break
         entry = start // CHILDREN - 1
 
 
-def find_arm(w: Any, arms: int, position: float) -> tuple[int, float]:
+def find_arm(w: Any, arms: int, sums: int, position: float) -> tuple[int, float]:
     """Return the arm at a position on the line of bounds, and the position within its bound."""
     first, start = first_arm(arms), 0
     while True:
-        entry = start + count_up_to(w, SUMS, start, position) - 1
-        position -= w[SUMS, entry]
+        entry = start + count_up_to(w, sums + start, position) - 1
+        position -= number_at(w, sums + entry)
         if entry >= first:
             return entry - first, position
         start = CHILDREN * (entry + 1)
 
 
-def add_up(w: Any, arms: int) -> float:
+def add_up(w: Any, arms: int, sums: int) -> float:
     """Compute all sums anew, after several bounds changed; return the sum of all bounds."""
     start, count = first_arm(arms), arms
     for arm in range(arms):
-        w[SUMS, start + arm] = w[BOUND, arm]
+        set_number(w, sums + start + arm, w[BOUND, arm])
     while True:
         # The entries of a level are sums of their arms, and become sums of the entries before each.
         for node in range(start, start + count, CHILDREN):
             total = 0.0
             for entry in range(node, node + CHILDREN):
-                bound = w[SUMS, entry] if entry < start + count else 0.0
-                w[SUMS, entry] = total
+                bound = number_at(w, sums + entry) if entry < start + count else 0.0
+                set_number(w, sums + entry, total)
                 total += bound
             if node > 0:
-                w[SUMS, node // CHILDREN - 1] = total
+                set_number(w, sums + node // CHILDREN - 1, total)
         if start == 0:
             return total
         start, count = start // CHILDREN - 1, (count + CHILDREN - 1) // CHILDREN

@@ -128,13 +128,15 @@ def build(
                 t += 1
                 if may_run and t > forced and not uncertain:
                     lead, rivals, rounds, limit = certain_rounds(f, w, arms, t)
-                    above = w[S, lead] - limit * w[N, lead]
-                    safe = float(STOP_CHECK_INTERVAL)
-                    if code == GAUSSIAN:
-                        safe = longest_run(above, second[lead])
-                    elif code == BERNOULLI:
-                        safe = longest_safe_run(above, limit)
-                    most = min(rounds, safe, float(horizon - t + 1))
+                    most, above = rounds, 0.0
+                    if rounds >= MIN_RUN:  # else the limit is not needed
+                        above = w[S, lead] - limit * w[N, lead]
+                        safe = float(STOP_CHECK_INTERVAL)
+                        if code == GAUSSIAN:
+                            safe = longest_run(above, second[lead])
+                        elif code == BERNOULLI:
+                            safe = longest_safe_run(above, limit)
+                        most = min(rounds, safe, float(horizon - t + 1))
                     if most >= MIN_RUN:
                         before = rounds_before(rivals + mixed * (1.0 - rivals), rng)
                         uncertain = before < most
