@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,6 @@ from scipy import stats
 
 import maillard
 from maillard.problems import problem
-from maillard.reproduction.paper_experiments import read_toml
 
 HORIZON, TRIALS = 20_000, 10_000
 LEVEL = 1e-3  # probability that any test rejects if the distributions are equal
@@ -32,7 +32,9 @@ Floats = NDArray[np.float64]
 
 def grid() -> tuple[list[str], list[str]]:
     """Return the paper's problems, ordered by the number of arms, and its policies."""
-    groups = read_toml("paper_experiments.toml")["groups"]
+    # Not by importing the package, which needs packages that a machine with a GPU may not have.
+    file = Path(maillard.__file__).parent / "reproduction" / "paper_experiments.toml"
+    groups = tomllib.loads(file.read_text(encoding="utf8"))["groups"]
     problems = sorted([*groups["gaussian-1"], *groups["bernoulli"]], key=lambda spec: problem(spec).arms)
     return problems, groups["paper"]
 

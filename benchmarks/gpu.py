@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 import maillard
+from benchmarks.agreement import file_of, grid
 from maillard.simulation.backends import CUDA
 from maillard.simulation.cuda import cuda_backend, lockstep_kernel
 from maillard.simulation.cuda.cuda_toolkit import cuda, jit, require_device
@@ -181,8 +182,6 @@ def tune(policy: str, where: str, limit: float) -> None:
 
 def run_grid(folder: Path | None) -> dict[str, float]:
     """Run the paper's policies on its ten problems, most arms first. Return the duration and the speed."""
-    from benchmarks.agreement import file_of, grid  # needs every package of `maillard[reproduction]`
-
     (problems, policies), started = grid(), time.perf_counter()
     for each in reversed(problems):
         before = time.perf_counter()

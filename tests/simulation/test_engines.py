@@ -363,10 +363,20 @@ def test_a_false_declaration_is_detected(policy) -> None:
         run_trials(Plan(policy, problem, (2000,), 0), 0, 20)
 
 
-def test_bounds_on_weights_that_fall_with_time_are_no_false_declaration() -> None:
-    """An upper bound may be newer than the rounds for which the lower bounds hold."""
-    plan = plan_of("boltzmann:schedule=log", "bernoulli:0.5,0.45", 50, 0, LAZY)
-    assert (run_trials(plan, 0, 400).pulls.sum(axis=1) == 50).all()
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        # An upper bound may be newer than the rounds for which the lower bounds hold.
+        ("boltzmann:schedule=log", "bernoulli:0.5,0.45"),
+        # A lower bound is computed for a best mean above 1, where the divergence is negative.
+        ("kl-ms+", "bernoulli:0.95,0.9,0.9,0.9,0.9"),
+        ("kl-ms+:booster=2", "bernoulli:0.95,0.9,0.9,0.9,0.9"),
+    ],
+)
+def test_bounds_are_no_false_declaration(spec, text) -> None:
+    plan = plan_of(spec, text, 50, 0, LAZY)
+    assert (run_trials(plan, 0, 3000).pulls.sum(axis=1) == 50).all()
+    assert min(compare(plan, dataclasses.replace(plan, seed=2, engine=DIRECT), 2000)) > SURE
 
 
 def test_the_policies_that_run_lazily() -> None:

@@ -96,7 +96,7 @@ def set_low(f: Any, w: Any, arms: int, arm: int, t: int) -> None:
         log, factor, error = estimate(f, w, arms, arm, ceiling, t, late, AT_CEILING)
         low = min(weight_range(w, arms, log, factor, error)[0], 1.0)
         if not is_below(w, low, w[BOUND, arm]):
-            set_invalid(w, arm)
+            low = 0.0  # the ceiling is above all rewards, or `is_accepted` will report a false declaration
     w[LOW, arm], w[CEILING, arm] = low, ceiling
 
 
