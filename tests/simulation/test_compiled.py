@@ -248,3 +248,20 @@ def test_a_list_comprehension_over_a_closure_compiles(recwarn) -> None:
 
     maillard.simulate(Comprehension(), "bernoulli:0.6,0.4", 40, 3, seed=2)
     assert not [each for each in recwarn if each.category is SlowFormula]
+
+
+def test_threads_may_compile_different_loops_at_the_same_time(tmp_path) -> None:
+    """In a new process without a cache, where all functions are registered for the first time."""
+    code = (
+        "import threading, maillard\n"
+        "failed = []\n"
+        "def run(spec, text):\n"
+        "    try: maillard.simulate(spec, text, 50, 2, seed=0)\n"
+        "    except BaseException as error: failed.append(error)\n"
+        "plans = [('ms:sigma2=1', 'poisson:2,1.5'), ('ts-bernoulli', 'bernoulli:0.5,0.4')]\n"
+        "threads = [threading.Thread(target=run, args=plan) for plan in plans]\n"
+        "[each.start() for each in threads]; [each.join() for each in threads]\n"
+        "assert not failed, failed\n"
+    )
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=300)

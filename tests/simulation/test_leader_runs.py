@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -146,6 +147,28 @@ def test_rewards_are_sampled_until_the_mean_is_below_the_limit() -> None:
         assert total == pytest.approx(rewards[:expected].sum(), abs=1e-12)
         stopped += expected < 20
     assert 30 < stopped < 270
+
+
+def test_a_run_has_at_least_one_round() -> None:
+    """With a leader's mean at the limit, rounding may make the distance negative; the trial must go on."""
+    numbers = np.ones(1), np.zeros(1), np.array([[0.0, 0.3]]), np.array([[0.5, 1.0]])
+    rng = np.random.default_rng(1)
+    assert trial_loop.sample_rewards(codes.FINITE, 0, *numbers, 0, -1e-17, 0.1, 9.0, rng)[0] >= 1.0
+
+
+@pytest.mark.parametrize(
+    ("policy", "text", "seed"),
+    [
+        (maillard.policy("boltzmann:eta=200"), "poisson:2,1.5", 839506),  # the leader's mean is at the limit
+        (maillard.policy("ms", sigma2=1e-6), "bounded:0.97/0.03,0.97/0.03,values=0/0.9", 0),
+        (maillard.policy("ms", sigma2=0.25), "poisson:1.5", 0),  # one arm: there is no limit
+    ],
+)
+def test_trials_go_on_where_the_mean_is_at_the_limit(policy, text, seed) -> None:
+    plan = Plan(policy, problem(text), (60,), seed)
+    assert (cpu_backend.run_trials(plan, 0, 4000).pulls.sum(axis=1) == 60).all()
+    if plan.problem.arms > 1:
+        assert min(compare(plan, dataclasses.replace(plan, seed=seed + 1, engine="direct"), 4000)) > SURE
 
 
 @pytest.mark.parametrize(

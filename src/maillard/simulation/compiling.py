@@ -36,6 +36,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.extending import _Intrinsic
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic, overload, register_jitable
@@ -150,11 +151,12 @@ def compile_function(build: Callable[..., Any], parts: tuple[Any, ...], signatur
     """
     function = build(*parts, fingerprint_of(build, *parts))
     name_uniquely(function, *(part for part in parts if isinstance(part, python_types.FunctionType)))
-    for reached in _reached(function, set()):
-        if reached is not function:
-            _register(reached)
     options = {"cache": True, "nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
-    dispatcher = numba.njit(signature, pipeline_class=OuterFunctionCompiler, **options)(function)
+    with global_compiler_lock:
+        for reached in _reached(function, set()):
+            if reached is not function:
+                _register(reached)
+        dispatcher = numba.njit(signature, pipeline_class=OuterFunctionCompiler, **options)(function)
     return dispatcher.overloads[signature.args].entry_point
 
 
@@ -184,7 +186,7 @@ _REGISTERED: dict[Any, Any] = dict.fromkeys((generator_of, branch, where))  # fu
 
 
 def _register(function: Any) -> None:
-    """Let compiled code call this function.
+    """Let compiled code call this function. The caller holds numba's lock.
 
     Formulas may hold functions as values, which must be overloads for numba. But numba compiles an overload
     anew for callers with other options; so the functions of engines are dispatchers.
@@ -374,8 +376,9 @@ def _compile_formula(policy: Any, name: str, arity: int, part: int) -> Any:
         reached = list(_reached(formula, set()))
         if any(may_raise(each) for each in reached):
             raise TypeError("it may raise an exception, which compiled formulas cannot")  # noqa: TRY301
-        for each in _reached((formula, *others), set()):
-            _register(each)
+        with global_compiler_lock:
+            for each in _reached((formula, *others), set()):
+                _register(each)
         fingerprint = fingerprint_of(formula, *others)
         if part == ALL_ARMS:
             adapted, signature = adapt_formula_for_arms(policy, name, arity, fingerprint), _ARRAY_FORMULA

@@ -156,12 +156,12 @@ def build(
                                 )
                                 if np.isnan(total):  # the user's sampler failed
                                     return t + int(done) - 1
-                            # Below the limit, the next round is like any other.
-                            uncertain = uncertain and done == run and above + total >= limit * done
                             place = record_run(regret, pulls, checkpoints, place, true_means, lead, t, done)
                             t += int(done) - 1
                             observed = t
                             add_rewards(f, w, arms, lead, done, total, t + 1)
+                            # Below the limit, the next round is like any other.
+                            uncertain = uncertain and done == run and w[S, lead] / w[N, lead] >= limit
                             if t >= next_check:
                                 if stop[0]:
                                     return STOPPED
@@ -222,10 +222,11 @@ def sample_rewards(
 ) -> tuple[float, float]:  # fmt: skip
     """Sample rewards of the leader for a number of rounds; stop after the first with a mean below the limit.
 
-    See `leader_runs`; these rewards are sampled one by one. Returns the number of rounds and the sum.
+    See `leader_runs`; these rewards are sampled one by one. Returns the number of rounds and the sum. The
+    first round is certain, even if `above` is below 0 by rounding.
     """
     first, second, values, ends = borrowed(first), borrowed(second), borrowed(values), borrowed(ends)
-    done, total = 0.0, 0.0
+    done, total = 1.0, sample_reward(code, sampler, first, second, values, ends, lead, rng)
     while done < rounds and above + total >= limit * done:  # not if a reward is NaN
         total += sample_reward(code, sampler, first, second, values, ends, lead, rng)
         done += 1.0
