@@ -97,11 +97,13 @@ def call_for_arms(
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         double = ir.DoubleType()
         pointer = double.as_pointer()
-        kinds = [*[pointer] * 4, double, ir.IntType(64), pointer]
-        target = builder.inttoptr(arguments[0], ir.FunctionType(ir.VoidType(), kinds).as_pointer())
+        types_of_arguments = [*[pointer] * 4, double, ir.IntType(64), pointer]
+        target = builder.inttoptr(
+            arguments[0], ir.FunctionType(ir.VoidType(), types_of_arguments).as_pointer()
+        )
         given = [
-            builder.inttoptr(value, kind) if kind == pointer else value
-            for value, kind in zip(arguments[1:], kinds, strict=True)
+            builder.inttoptr(value, argument_type) if argument_type == pointer else value
+            for value, argument_type in zip(arguments[1:], types_of_arguments, strict=True)
         ]
         builder.call(target, given)
         return _context.get_dummy_value()

@@ -50,14 +50,16 @@ def set_number(w: Any, position: int, number: float) -> None:
     memory_of(w)[position] = number
 
 
-def _address(context: Any, builder: Any, kind: Any, table: Any, position: Any) -> Any:
+def _address(context: Any, builder: Any, table_type: Any, table: Any, position: Any) -> Any:
     """Return the address of a number of a table of this type."""
-    return builder.gep(cgutils.create_struct_proxy(kind)(context, builder, value=table).data, [position])
+    return builder.gep(
+        cgutils.create_struct_proxy(table_type)(context, builder, value=table).data, [position]
+    )
 
 
-def _vector_at(context: Any, builder: Any, kind: Any, table: Any, start: Any) -> Any:
+def _vector_at(context: Any, builder: Any, table_type: Any, table: Any, start: Any) -> Any:
     """Return the address of 32 numbers of a table of this type."""
-    return builder.bitcast(_address(context, builder, kind, table, start), _VECTOR.as_pointer())
+    return builder.bitcast(_address(context, builder, table_type, table, start), _VECTOR.as_pointer())
 
 
 def _filled(builder: Any, number: Any) -> Any:

@@ -25,8 +25,8 @@ _LOG_2_HIGH = 0.693147180369123816490  # with few bits, so that small multiples 
 _LOG_2_LOW = 1.90821492927058770002e-10  # what is left of log(2)
 
 
-def _load(builder: Any, address: Any, kind: Any) -> Any:
-    return builder.load(builder.inttoptr(address, kind.as_pointer()), align=2)
+def _load(builder: Any, address: Any, value_type: Any) -> Any:
+    return builder.load(builder.inttoptr(address, value_type.as_pointer()), align=2)
 
 
 def _store(builder: Any, value: Any, address: Any) -> None:

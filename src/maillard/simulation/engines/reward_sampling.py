@@ -27,21 +27,21 @@ NEXT, FILLED = 0, 1
 
 
 def sample_reward(
-    kind: int, sampler: int, first: Any, second: Any, values: Any, ends: Any, arm: int, rng: Any
+    code: int, sampler: int, first: Any, second: Any, values: Any, ends: Any, arm: int, rng: Any
 ) -> float:
     """Sample a reward of an arm.
 
     `first`, `second`: the parameters of each arm. `values`, `ends`: a finite support, and where the
     probability of each value ends. A user's sampler has other uses for these two.
     """
-    if kind == GAUSSIAN:
+    if code == GAUSSIAN:
         return first[arm] + second[arm] * rng.standard_normal()
-    if kind == BERNOULLI:
+    if code == BERNOULLI:
         return 1.0 if rng.random() < first[arm] else 0.0
-    if kind == OWN_COMPILED:
+    if code == OWN_COMPILED:
         reward = call_sampler(sampler, rng, arm)
         return reward if values[0, LOW] <= reward <= values[0, HIGH] else refuse(ends, arm, reward)
-    return sample_other_reward(kind, sampler, first, second, values, ends, arm, rng)
+    return sample_other_reward(code, sampler, first, second, values, ends, arm, rng)
 
 
 @rare
@@ -53,21 +53,21 @@ def refuse(ends: Any, arm: int, reward: float) -> float:
 
 @rare
 def sample_other_reward(
-    kind: int, sampler: int, first: Any, second: Any, values: Any, ends: Any, arm: int, rng: Any
+    code: int, sampler: int, first: Any, second: Any, values: Any, ends: Any, arm: int, rng: Any
 ) -> float:
     """Sample a reward of the less common distributions; those of some are C functions of their parameter."""
-    if kind == UNIFORM:
+    if code == UNIFORM:
         return first[arm] + second[arm] * (2.0 * rng.random() - 1.0)
-    if kind == EXPONENTIAL or kind == POISSON:  # noqa: PLR1714, SIM109  # numba compiles it faster
+    if code == EXPONENTIAL or code == POISSON:  # noqa: PLR1714, SIM109  # numba compiles it faster
         return call_sampler(sampler, rng, first.ctypes.data + 8 * arm)
-    if kind == FINITE:
+    if code == FINITE:
         u, place = rng.random(), 0
         while u >= ends[arm, place]:
             place += 1
         return values[arm, place]
     return (
         next_of_block(sampler, values, ends, arm, rng)
-        if kind == OWN_BLOCKS
+        if code == OWN_BLOCKS
         else call_sampler(sampler, rng, arm)
     )
 
