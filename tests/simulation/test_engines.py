@@ -356,10 +356,43 @@ class Rising(maillard.Sampled):
         return -50.0 * (best - mean) / n
 
 
-@pytest.mark.parametrize("policy", [Wild(), Rising()])
-def test_a_false_declaration_is_detected(policy) -> None:
+class Mistaken(maillard.Sampled):
+    """Makes a false declaration: the exponent is twice as large."""
+
+    monotone = concentrates = True
+    squared_gap = (1.0, 0.0)
+
+    def rival(self, n, mean, best, t):
+        return -2.0 * n * (best - mean) ** 2
+
+
+class Curved(maillard.Sampled):
+    """Makes a false declaration: the weight has another potential."""
+
+    monotone = concentrates = has_potential = True
+
+    def potential(self, mean):
+        return mean * mean
+
+    def slope(self, best):
+        return 2.0 * best
+
+    def rival(self, n, mean, best, t):
+        return -2.0 * n * (best - mean) ** 2
+
+
+@pytest.mark.parametrize(
+    ("policy", "names"),
+    [
+        (Wild(), "monotone"),
+        (Rising(), "monotone or concentrates"),
+        (Mistaken(), "monotone or concentrates or squared_gap"),
+        (Curved(), "monotone or concentrates or has_potential"),
+    ],
+)
+def test_a_false_declaration_is_detected(policy, names) -> None:
     problem = problems.problem("bernoulli:0.5,0.5,0.5")
-    with pytest.raises(maillard.InvalidValue, match="monotone or concentrates"):
+    with pytest.raises(maillard.InvalidValue, match=f"the formula violates what {names} declares"):
         run_trials(Plan(policy, problem, (2000,), 0), 0, 20)
 
 

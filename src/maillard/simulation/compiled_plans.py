@@ -172,7 +172,9 @@ def raise_failure(plan: Plan, compiled: CompiledPlan, t: int, arm: int, n: Any, 
             f"{where}: form of the index", form, "another: the formula does not have this form"
         )
     if engine == LAZY:
-        declared = "monotone or concentrates"
+        policy = formulas.without_floor(plan.policy)
+        names = ("monotone", "concentrates", "has_potential", "squared_gap")
+        declared = " or ".join(name for name in names if getattr(policy, name, None))
         raise InvalidValue(
             f"{where}: {declared}", True, f"False: the formula violates what {declared} declares"
         )
