@@ -87,7 +87,11 @@ def engines_for(plan: Plan) -> list[str]:
     for engine, code in ((DENSE, GAUSSIAN.code), (LEVELED, BETA.code)):
         fits = formulas.score_code(policy) == code and problem.arms <= MOST_ARMS[engine]
         engines += [engine] * (stationary and fits)
-    return engines + [LAZY] * (stationary and has_bounds) + [DIRECT, PLAIN]
+    engines += [LAZY] * (stationary and has_bounds)
+    if LEVELED in engines and not problem.binary:  # slower than the lazy one: no recurrence for the levels
+        engines.remove(LEVELED)
+        engines.append(LEVELED)
+    return [*engines, DIRECT, PLAIN]
 
 
 def compile_plan(plan: Plan, loop: Any) -> CompiledPlan:

@@ -73,7 +73,6 @@ from maillard.simulation.engines.weight_bounds import (
     REJECTIONS,
     RIVALS,
     ROUND_SPAN,
-    ROUNDING_SLACK,
     SCALE,
     SQUARED_GAP,
     SUMS,
@@ -82,6 +81,7 @@ from maillard.simulation.engines.weight_bounds import (
     N,
     S,
     bound_leader_weight,
+    check_estimate,
     estimate,
     exact_log_weight,
     is_below,
@@ -386,16 +386,6 @@ def set_scale(f: Any, w: Any, arms: int, t: int) -> None:
         if arm != lead:
             renew_bounds(f, w, arms, arm, t)
             check_estimate(f, w, arms, arm, t)
-
-
-@rare
-def check_estimate(f: Any, w: Any, arms: int, arm: int, t: int) -> None:
-    """Stop if an arm's weight is not what `squared_gap` or the potential says, beyond rounding."""
-    f, w = borrowed(f), borrowed(w)
-    log, factor, error = estimate(f, w, arms, arm, w[BEST], t, t, AT_BEST)
-    exact = exact_log_weight(f, w, arm, w[BEST], t, t)
-    if abs(log + np.log(factor) - exact) > 2.0 * error + ROUNDING_SLACK * (1.0 + abs(exact) + abs(w[SCALE])):
-        set_invalid(w, arm)
 
 
 ENGINE = (begin, choose, update)

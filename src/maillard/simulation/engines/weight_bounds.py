@@ -154,6 +154,16 @@ def estimate(
 
 
 @rare
+def check_estimate(f: Any, w: Any, arms: int, arm: int, t: int) -> None:
+    """Stop if an arm's weight is not what `squared_gap` or the potential says, beyond rounding."""
+    f, w = borrowed(f), borrowed(w)
+    log, factor, error = estimate(f, w, arms, arm, w[BEST], t, t, AT_BEST)
+    exact = exact_log_weight(f, w, arm, w[BEST], t, t)
+    if abs(log + np.log(factor) - exact) > 2.0 * error + ROUNDING_SLACK * (1.0 + abs(exact) + abs(w[SCALE])):
+        set_invalid(w, arm)
+
+
+@rare
 def set_tangent(f: Any, w: Any, mean: float, column: int) -> None:
     """Compute the tangent of the potential at a mean."""
     slope = call(f[SLOPE_FORMULA], f[0], mean, 0.0, 0.0, 0.0, 0.0)
